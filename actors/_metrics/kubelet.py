@@ -62,11 +62,11 @@ SHUTDOWN_ENDED = _gauge("kubelet_graceful_shutdown_end_time_seconds", "Unix time
 # Pods: how many
 
 DESIRED_PODS = _gauge("kubelet_desired_pods", "Pods that a source wants here. static: not from the API.", "static")
-ACTIVE_PODS = _gauge("kubelet_active_pods", "Pods that admission counts as taking a place.", "static")
-MIRROR_PODS = _gauge("kubelet_mirror_pods", "Mirror pods that static pods are to have in the API.")
+ACTIVE_PODS = _gauge("kubelet_active_pods", "Pods that a source wants and that have not ended.", "static")
+MIRROR_PODS = _gauge("kubelet_mirror_pods", "Mirror pods of static pods that the API server has.")
 WORKING_PODS = _gauge(
     "kubelet_working_pods",
-    "Pods with a worker, by how far it is, and whether a source wants the pod or it is an orphan.",
+    "Pods with a worker, by how far it is: a source wants them, or did, or only the runtime has them.",
     "lifecycle config static",
 )
 RUNNING_PODS = _gauge("kubelet_running_pods", "Pods whose sandbox runs, by the latest list of the runtime.")
@@ -129,13 +129,13 @@ FIRST_POD_START_SLI_SECONDS = _gauge(
 
 # Containers and sandboxes
 
-STARTED_PODS = _counter("kubelet_started_pods_total", "Sandboxes that were asked of the runtime.")
+STARTED_PODS = _counter("kubelet_started_pods_total", "Starts of pods in new sandboxes.")
 STARTED_PODS_ERRORS = _counter("kubelet_started_pods_errors_total", "Sandboxes that could not be made.")
 STARTED_USERNS_PODS = _counter(
-    "kubelet_started_user_namespaced_pods_total", "Sandboxes with user namespaces that were asked for."
+    "kubelet_started_user_namespaced_pods_total", "Starts of pods with user namespaces in new sandboxes."
 )
 STARTED_USERNS_PODS_ERRORS = _counter(
-    "kubelet_started_user_namespaced_pods_errors_total", "Sandboxes with user namespaces that could not be made."
+    "kubelet_started_user_namespaced_pods_errors_total", "Such starts with a sandbox or a container that failed."
 )
 SANDBOX_SECONDS = _histogram(
     "kubelet_run_podsandbox_duration_seconds", "Making a sandbox, by its runtime class's handler.", "runtime_handler"
@@ -169,6 +169,11 @@ RUNTIME_SECONDS = _histogram(
     bounds=exponential(0.005, 2.5, 14),
 )
 RUNTIME_ERRORS = _counter("kubelet_runtime_operations_errors_total", "Failed calls of the runtime.", "operation_type")
+LOSING_SUPPORT = _gauge(
+    "kubelet_cri_losing_support",
+    "1 if the runtime is too old for the kubelet of this version: it does not name its cgroup driver.",
+    "version",
+)
 RELIST_SECONDS = _histogram("kubelet_pleg_relist_duration_seconds", "How long listing everything in the runtime took.")
 RELIST_INTERVAL_SECONDS = _histogram("kubelet_pleg_relist_interval_seconds", "Time between two lists of the runtime.")
 PLEG_LAST_SEEN = _gauge("kubelet_pleg_last_seen_seconds", "Unix time of the latest list of the runtime.")
@@ -231,6 +236,16 @@ CPU_SHARED_POOL = _gauge(
 CPU_EXCLUSIVE = _gauge("kubelet_cpu_manager_exclusive_cpu_allocation_count", "CPUs that containers have alone.")
 CPU_EXCLUSIVE_BY_NODE = _gauge(
     "kubelet_cpu_manager_allocation_per_numa", "CPUs that containers have alone, by NUMA node.", "numa_node"
+)
+ALIGNED = _counter(
+    "kubelet_container_aligned_compute_resources_count",
+    "Containers and pods whose resources lie within a core, a cache or a NUMA node, where that is guaranteed.",
+    "scope boundary",
+)
+ALIGNMENT_FAILURES = _counter(
+    "kubelet_container_aligned_compute_resources_failure_count",
+    "Containers and pods that were rejected since theirs cannot.",
+    "scope boundary",
 )
 MEMORY_PINNINGS = _counter(
     "kubelet_memory_manager_pinning_requests_total", "Containers that asked for memory of NUMA nodes."

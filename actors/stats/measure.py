@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from actors._cgroup import fs
+from actors._cgroup.figures import Figures
 from actors._host.files.disk_use import DiskUse, Walk, lower_cpu_priority
 from actors._host.machine import memory_capacity, memory_used
 from actors.stats.policy import CgroupFigures, ContainerFigures
@@ -104,6 +106,28 @@ def containers(stats: Iterable[pb.ContainerStats]) -> list[ContainerFigures]:
                     writable_layer=layer,
                 )
             )
+    return found
+
+
+def figures(stats: Iterable[pb.ContainerStats]) -> dict[str, Figures]:
+    """Figures of containers by ID from rpc ListContainerStats; 0 for what is not in it."""
+    found = {}
+    for one in stats:
+        memory, swap = one.memory, one.swap
+        working_set, used_swap = memory.working_set_bytes.value, swap.swap_usage_bytes.value
+        has_limit, has_swap_limit = memory.HasField("available_bytes"), swap.HasField("swap_available_bytes")
+        found[one.attributes.id] = Figures(
+            time=(one.cpu.timestamp / 1e9) or time.time(),
+            cpu_ns=one.cpu.usage_core_nano_seconds.value,
+            memory_bytes=memory.usage_bytes.value,
+            working_set_bytes=working_set,
+            rss_bytes=memory.rss_bytes.value,
+            page_faults=memory.page_faults.value,
+            major_page_faults=memory.major_page_faults.value,
+            memory_limit_bytes=working_set + memory.available_bytes.value if has_limit else 0,
+            swap_bytes=used_swap,
+            swap_limit_bytes=used_swap + swap.swap_available_bytes.value if has_swap_limit else 0,
+        )
     return found
 
 

@@ -126,5 +126,10 @@ def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigure
 
 
 def _summed(own: list[ContainerFigures]) -> CgroupFigures:
-    memory, cpu_ns = sum(one.memory_working_set_bytes for one in own), sum(one.cpu_ns for one in own)
-    return CgroupFigures(min(MOST_USE, memory), min(MOST_USE, cpu_ns))
+    memory, cpu_ns = (one.memory_working_set_bytes for one in own), (one.cpu_ns for one in own)
+    return CgroupFigures(bounded_sum(memory), bounded_sum(cpu_ns))
+
+
+def bounded_sum(values: Iterable[int]) -> int:
+    """The sum, at most MOST_USE: a runtime may report up to 2^64-1 for each container."""
+    return min(MOST_USE, sum(values))

@@ -102,6 +102,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """-1: all."""
     shutdown_grace: tuple[ShutdownGrace, ...] = ()
     """Grace periods by priority; empty: a shutdown of the machine is not delayed."""
+    keep_shutdown_times: bool = True
+    """The times of the last delayed shutdown are in a file and in metrics."""
     allocatable_ignores_eviction: bool = False
     """Node allocatable includes what is below hard eviction thresholds."""
     make_iptables_util_chains: bool = True
@@ -181,6 +183,10 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Cgroups with limits: `pods`, `system-reserved`, `kube-reserved`, the last two also with `-compressible`."""
     system_reserved_cgroup: str = ""
     kube_reserved_cgroup: str = ""
+    system_cgroups: str = ""
+    """A cgroup whose usage /stats/summary shows as `misc`; empty: none."""
+    runtime_cgroups: str = ""
+    """--runtime-cgroups, shown as `runtime`; empty: none."""
     seccomp_default: bool = False
     """Give containers without a seccomp profile the runtime's default one."""
     user_namespace_ids_per_pod: int = 65_536

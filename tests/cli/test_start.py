@@ -196,7 +196,7 @@ def said(caplog: pytest.LogCaptureFixture, *arguments: str) -> list[str]:
 def test_ineffective_setting_is_warned_of_once(caplog: pytest.LogCaptureFixture) -> None:
     lines = said(
         caplog,
-        "--runtime-cgroups=/r",
+        "--boot-id-file=/b",
         "--experimental-mounter-path=",
         "--enable-load-reader=false",
         "--storage-driver-password=s3cret",
@@ -205,7 +205,7 @@ def test_ineffective_setting_is_warned_of_once(caplog: pytest.LogCaptureFixture)
     )
     assert [line.split(":")[0] for line in lines] == [
         "--pod-infra-container-image",
-        "--runtime-cgroups",
+        "--boot-id-file",
         "--storage-driver-password",
     ]
     assert "s3cret" not in caplog.text

@@ -6,7 +6,7 @@ import pytest
 
 from supervisor.config.flags.kinds import KINDS
 from supervisor.config.kubeletconfig import gates_page
-from supervisor.config.kubeletconfig.feature_gates import Gates, check, known, requirement, warnings
+from supervisor.config.kubeletconfig.feature_gates import Gates, check, in_effect, known, requirement, warnings
 from supervisor.config.kubeletconfig.gates.dependencies import NEEDS
 from supervisor.config.kubeletconfig.gates.verdicts import verdicts
 
@@ -164,10 +164,20 @@ def test_the_page_of_gates_is_current() -> None:
     assert current == gates_page.markdown(), "run python -m supervisor.config.kubeletconfig.gates_page"
 
 
+def test_gate_of_another_way_to_a_result_has_no_effect() -> None:
+    entries = {"PodAndContainerStatsFromCRI": True}
+    assert list(check(entries)) == []
+    (warning,) = warnings(entries)
+    assert warning.message == "has no effect: figures come from cgroups, not from the runtime; remove it"
+    assert ("PodAndContainerStatsFromCRI", "ALPHA", False) in in_effect(entries)
+    others = {name: False for name in OTHER_ALPHA if name not in entries}
+    assert list(check({"AllAlpha": True} | others)) == []
+
+
 @pytest.mark.parametrize("name", [name for name, verdict in verdicts().items() if verdict.is_missing])
 def test_gate_that_is_not_built_is_refused_or_warned_of(name: str) -> None:
     refused, warned = [[problem.message for problem in told({name: True})] for told in (check, warnings)]
-    if known()[name].default:
+    if known()[name].default or verdicts()[name].kind == "not needed":
         assert refused == []
         assert warned == [f"has no effect: {verdicts()[name].why}; remove it"]
     else:

@@ -446,6 +446,11 @@ def test_wrong_addresses_of_a_cluster_are_warned_of(fields: dict[str, Any], expe
     assert str(warning).startswith(expected)
 
 
+def test_system_cgroups_are_said_to_be_measured_only() -> None:
+    (warning,) = validation.warnings(of({"systemCgroups": "/system"}))
+    assert str(warning) == "systemCgroups: is only measured: processes of others are never moved to another cgroup"
+
+
 def test_warnings_of_dns_servers_are_bounded() -> None:
     assert len(validation.warnings(of({"clusterDNS": ["x"] * 1000}))) == 100
 

@@ -109,6 +109,8 @@ def test_starts_and_calls_are_counted(agent: Observed) -> None:
     assert agent.value("kubelet_runtime_operations", operation_type="run_podsandbox") == 2
     assert agent.value("kubelet_desired_pods", static="true") == 2
     assert agent.value("kubelet_active_pods", static="true") == 2
+    assert agent.value("kubelet_mirror_pods") == 0
+    assert len(agent.metrics()["kubelet_working_pods"]) == 15
     assert agent.value("kubelet_node_name", node="vm") == 1
     assert agent.value("volume_manager_total_volumes", plugin_name="kubernetes.io/empty-dir") == 2
     families = agent.metrics()
@@ -306,6 +308,12 @@ def test_the_page_is_its_own_files_and_nothing_else(agent: Observed) -> None:
         status, data, _ = agent.get(path)
         assert status in (301, 404), path
         assert b"import" not in data
+
+
+def test_a_container_that_exits_at_once_is_counted(agent: Observed) -> None:
+    agent.write("quick", pod("quick", container("main", "exit 139"), restartPolicy="Never"))
+    wait_for(lambda: agent.value("kubelet_terminated_containers", exit_code="139"), 30, f"its end; log: {agent.log}")
+    assert agent.value("kubelet_terminated_containers", exit_code="139", container_type="container") == 1
 
 
 @pytest.fixture(scope="module")

@@ -1,6 +1,7 @@
 """Everything the kubelet exposes is exposed here alike, or verdicts.py says why not."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -194,6 +195,24 @@ def test_no_disk_of_the_node_has_two_samples(device: str, reads: list[int]) -> N
 def test_transfers_are_there_when_no_file_system_could_be_read() -> None:
     page = cadvisor.text(READING, HARDWARE, no_processes)
     assert len(samples(page, "container_fs_writes_total")) == len(samples(page, "container_fs_writes_bytes_total")) > 0
+
+
+def test_what_has_no_cgroup_has_no_row() -> None:
+    loose = replace(FULL, cgroup="", containers=[WEB, replace(SIDE, cgroup="")])
+    page = cadvisor.text(replace(READING, pods=[loose]), HARDWARE, lambda _: cadvisor.ProcessFigures()).decode()
+    rows = [line for line in page.splitlines() if line.startswith("container_memory_rss{") and 'pod="full"' in line]
+    assert len(rows) == 2, "of the container with a cgroup, and of the sandbox"
+    assert f'id="{WEB.cgroup}"' in page
+    assert 'id="",' not in page
+    pods = resource.text(replace(READING, pods=[loose])).decode()
+    assert 'pod_memory_working_set_bytes{pod="full",namespace="default"}' in pods
+
+
+@pytest.mark.parametrize("short", ["reads_total", "io_time_weighted_seconds_total"])
+def test_disk_without_counters_has_zeros(short: str) -> None:
+    """The root is on btrfs, ZFS or overlay, which /proc/diskstats does not have."""
+    page = cadvisor.text(READING, HARDWARE, lambda _: cadvisor.ProcessFigures(), [cadvisor.Device("/", 10, 5, 4, 3)])
+    assert re.search(rf'^container_fs_{short}{{.*,device="/"}} 0 \d+$', page.decode(), re.MULTILINE)
 
 
 def test_pressure_is_shown_of_cgroups_that_have_it() -> None:

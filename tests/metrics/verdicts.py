@@ -11,7 +11,7 @@ import re
 LIBRARY = "of a library that the kubelet is linked with: says nothing of a node agent"
 RUNTIME = "of Go's runtime"
 GENERIC_API = "of the API server's generic library, whose code the kubelet is linked with"
-NO_DEVICES = "device plugins and the alignment of single containers are not measured"
+NO_DEVICES = "device plugins, and what managers allocate to pods and their containers, are not measured"
 NO_LOAD = "always 0 in the kubelet, which does not run cAdvisor's load reader"
 
 ABSENT: tuple[tuple[str, str, str], ...] = (
@@ -21,11 +21,7 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
     ("/metrics", r"cardinality_enforcement_.*|(disabled|hidden|registered)_metrics_total", LIBRARY),
     ("/metrics", r"workqueue_.*", "of client-go's queues; what waits here is in nodevisor_mailbox_depth and _delay"),
     ("/metrics", r"rest_client_(exec_plugin|transport)_.*", "of client-go's transport cache; there is none here"),
-    (
-        "/metrics",
-        r"kubelet_container_aligned_.*|kubelet_device_plugin_.*|resource_manager_.*",
-        NO_DEVICES,
-    ),
+    ("/metrics", r"kubelet_device_plugin_.*|resource_manager_.*", NO_DEVICES),
     ("/metrics", r"kubelet_started_host_process_containers.*", "of Windows"),
     ("/metrics", r"kubelet_podcertificate_states", "pod certificates (PodCertificateRequest) are not built"),
     ("/metrics", r"kubelet_volume_stats_health_status_abnormal", "volume health (CSIVolumeHealth) is not built"),
@@ -45,7 +41,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
     ("/metrics", r"rest_client_(dns_resolution_duration_seconds|request_retries_total)", "not measured by urllib3"),
     ("/metrics", r"informer_.*|leader_election_.*|running_managed_controllers|version_info", LIBRARY),
     ("/metrics/resource", r"scrape_error", "deprecated and hidden since 1.29; there is resource_scrape_error"),
-    ("/metrics", r"kubelet_cri_losing_support", "of a version of CRI that goes away; there is only v1 here"),
     ("/metrics", r"kubelet_pod_watch_events_dropped_total", "of the pods API, a gRPC service that is not there"),
     ("/metrics", r"kubelet_imagemanager_inmemory_.*", "of a cache with a limit; here all records are in memory"),
     ("/metrics", r"kubelet_metrics_provider", "names cAdvisor or CRI as the source of figures; here it is neither"),

@@ -7,7 +7,7 @@ import time
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -16,7 +16,7 @@ from actors._host.machine import memory_capacity
 from actors.stats import measure
 from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.node.stats import GetNodeStats, GetPodUsages, GetSummary, NodeStats
+from proto.node.stats import GetExposition, GetNodeStats, GetPodUsages, GetSummary, NodeStats
 from proto.pods.volume import GetVolumeUsages, VolumeUsages
 from tests.cgroups import DRIVER, cgroup_name, remove_cgroups
 from tests.containerd import ContainerdInstance
@@ -173,5 +173,43 @@ def test_disk_of_writable_layers_is_told_apart(tmp_path: Path, disks: tuple[Path
         runtime.containers = layers
         with actor_process("stats", ("pleg",), separate_disk_gc=False, **settings) as stats:
             assert stats.ask(GetNodeStats()).containerfs is None
+    finally:
+        runtime.close()
+
+
+class PodsWithoutCgroups(SplitRuntime):
+    """A runtime with one container, for which it made no cgroup: that of an ordinary user's agent."""
+
+    LABELS: ClassVar = {
+        "io.kubernetes.pod.uid": "u1", "io.kubernetes.pod.name": "web", "io.kubernetes.pod.namespace": "default",
+        "io.kubernetes.container.name": "main",
+    }  # fmt: skip
+
+    def ListPodSandbox(self, request: pb.ListPodSandboxRequest, context: Any) -> pb.ListPodSandboxResponse:  # noqa: ARG002, N802
+        return pb.ListPodSandboxResponse()
+
+    def ListContainers(self, request: pb.ListContainersRequest, context: Any) -> pb.ListContainersResponse:  # noqa: ARG002, N802
+        return pb.ListContainersResponse(containers=[pb.Container(id="c1", labels=self.LABELS, created_at=1)])
+
+    def ListContainerStats(self, request: pb.ListContainerStatsRequest, context: Any) -> pb.ListContainerStatsResponse:  # noqa: ARG002, N802
+        cpu = pb.CpuUsage(usage_core_nano_seconds=pb.UInt64Value(value=7))
+        stats = pb.ContainerStats(attributes=pb.ContainerAttributes(id="c1", labels=self.LABELS), cpu=cpu)
+        return pb.ListContainerStatsResponse(stats=[stats])
+
+
+def test_runtime_measures_containers_without_a_cgroup(tmp_path: Path) -> None:
+    runtime = PodsWithoutCgroups(tmp_path / "r.sock", tmp_path, None)
+    try:
+        with actor_process(
+            "stats", ("pleg", "volume"), container_runtime_endpoint=runtime.endpoint, cgroups_per_qos=False
+        ) as stats:
+            stats.peers["volume"].answers[GetVolumeUsages] = lambda _: VolumeUsages()
+            (pod,) = json.loads(stats.ask(GetSummary()).data)["pods"]
+            assert pod["podRef"] == {"name": "web", "namespace": "default", "uid": "u1"}
+            assert (pod["cpu"]["usageCoreNanoSeconds"], pod["cpu"]["usageNanoCores"]) == (7, 0)
+            assert [one["name"] for one in pod["containers"]] == ["main"]
+            page = stats.ask(GetExposition(page="resource")).data.decode()
+            assert 'pod_cpu_usage_seconds_total{pod="web",namespace="default"}' in page
+            assert "c1" not in stats.ask(GetExposition(page="cadvisor")).data.decode()
     finally:
         runtime.close()

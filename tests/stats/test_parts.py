@@ -13,7 +13,7 @@ import pytest
 from actors._base.messaging.futures import Future
 from actors._cgroup.hierarchy import Hierarchy
 from actors._host import interfaces
-from actors.stats import inventory, reading
+from actors.stats import inventory, measure, reading
 from actors.stats.inventory import Inventory, container_id
 from actors.stats.pages import hardware
 from proto.agent.settings import Settings
@@ -74,18 +74,84 @@ def test_container_id_is_read_from_the_cgroup_name(cgroup: str, found: str) -> N
     assert container_id(cgroup) == found
 
 
-@pytest.mark.parametrize(("own", "names"), [("/system.slice/agent.service", ["kubelet", "pods"]), ("/", ["pods"])])
-def test_agents_own_cgroup_is_the_system_container_kubelet(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, names: list[str]
+def machine(root: Path, **memory: int) -> Hierarchy:
+    """A cgroup v2 hierarchy with these cgroups, which use so many bytes. `__` in a name is a slash."""
+    for name, used in memory.items():
+        cgroup = root / name.replace("__", "/")
+        cgroup.mkdir(parents=True)
+        (cgroup / "memory.current").write_text(f"{used}\n")
+        (cgroup / "cgroup.procs").write_text("")
+    return Hierarchy(unified=True, mounts={"": str(root)})
+
+
+@pytest.mark.parametrize(
+    ("own", "settings", "shown"),
+    [
+        ("/agent", {}, {"kubelet": 7, "pods": 5}),
+        ("/", {}, {"pods": 5}),
+        ("/agent", {"runtime_cgroups": "/runtime/"}, {"kubelet": 7, "runtime": 3, "pods": 5}),
+        ("/agent", {"runtime_cgroups": "/none"}, {"kubelet": 7, "pods": 5}),
+        ("/", {"runtime_cgroups": "/", "system_cgroups": "system"}, {"misc": 2, "pods": 5}),
+        ("/", {"cgroups_per_qos": False, "cgroup_root": "/above"}, {"pods": 9}),
+    ],
+)
+def test_system_containers_are_those_with_a_cgroup(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, own: str, settings: dict[str, Any], shown: dict[str, int]
 ) -> None:
-    for cgroup, used in (("system.slice/agent.service", 7), ("kubepods", 5)):
-        (tmp_path / cgroup).mkdir(parents=True)
-        (tmp_path / cgroup / "memory.current").write_text(f"{used}\n")
+    """The agent's own cgroup, those of --runtime-cgroups and systemCgroups, and that of all pods."""
+    tree = machine(tmp_path, agent=7, kubepods=5, runtime=3, system=2, above=9)
     monkeypatch.setattr(reading, "own_cgroups", lambda: {"": own})
-    tree = Hierarchy(unified=True, mounts={"": str(tmp_path)})
-    found = reading.read(Settings(), tree, reading.find(Settings(), tree), {})
-    assert [one.name for one in found.system] == names
-    assert [one.figures.memory_bytes for one in found.system] == [7, 5][-len(names) :]
+    chosen = Settings(**settings)
+    found = reading.read(chosen, tree, reading.find(chosen, tree), {})
+    assert {one.name: one.figures.memory_bytes for one in found.system} == shown
+
+
+LOOSE = Settings(cgroups_per_qos=False)
+SANDBOX, WEB, SIDE, ALIEN, FREE = (digit * 64 for digit in "abcde")
+
+
+def identity(id_: str, name: str, pod: str = "web") -> inventory.Identity:
+    return inventory.Identity(id_, name, f"uid-{pod}", pod, "default", "busybox", 5.0 if name else 4.0)
+
+
+def test_pod_without_a_cgroup_is_the_sum_of_its_containers(tmp_path: Path) -> None:
+    names = {f"k8s_io__{SANDBOX}": 1, f"k8s_io__{WEB}": 20, f"system__cri-{SIDE}.scope": 300, f"docker__{ALIEN}": 4}
+    tree = machine(tmp_path, **names)
+    machine(tmp_path, **{f"k8s_io__{WEB}__{FREE}": 5000})
+    found = reading.find(LOOSE, tree)
+    assert found.ids == {SANDBOX, WEB, SIDE, ALIEN}, "a container may give any name to a cgroup below its own"
+    known = {SANDBOX: identity(SANDBOX, ""), WEB: identity(WEB, "c"), SIDE: identity(SIDE, "s")}
+    (pod,) = reading.read(LOOSE, tree, found, known).pods
+    assert (pod.uid, pod.name, pod.cgroup, pod.started) == ("uid-web", "web", "", 4.0)
+    assert sorted((one.identity.name, one.figures.memory_bytes) for one in pod.containers) == [("c", 20), ("s", 300)]
+    assert pod.figures.memory_bytes == 320
+    assert reading.read(LOOSE, tree, found, {SANDBOX: known[SANDBOX]}).pods == [], "the kubelet lists no such pod"
+
+
+def test_container_without_a_cgroup_has_the_runtimes_figures(tmp_path: Path) -> None:
+    def stats(id_: str, working_set: int) -> pb.ContainerStats:
+        used = pb.MemoryUsage(
+            working_set_bytes=pb.UInt64Value(value=working_set), available_bytes=pb.UInt64Value(value=6)
+        )
+        cpu = pb.CpuUsage(timestamp=9_000_000_000, usage_core_nano_seconds=pb.UInt64Value(value=8))
+        return pb.ContainerStats(attributes=pb.ContainerAttributes(id=id_), memory=used, cpu=cpu)
+
+    tree = machine(tmp_path, **{f"k8s_io__{WEB}": 20})
+    reported = measure.figures([stats(WEB, 1), stats(SIDE, 1 << 63), stats(FREE, 1 << 63), stats(ALIEN, 2)])
+    known = {WEB: identity(WEB, "c"), SIDE: identity(SIDE, "s"), FREE: identity(FREE, "f")}
+    (pod,) = reading.read(LOOSE, tree, reading.find(LOOSE, tree), known, reported).pods
+    web, free, side = sorted(pod.containers, key=lambda one: one.identity.name)
+    assert (web.cgroup, web.figures.memory_bytes, web.figures.cpu_ns) == (f"/k8s_io/{WEB}", 20, 0)
+    assert (side.cgroup, side.figures.cpu_ns, side.figures.time) == ("", 8, 9.0)
+    assert free.figures.memory_limit_bytes == (1 << 63) + 6
+    assert pod.figures.working_set_bytes == (1 << 63) - 1, "what JSON can hold"
+
+
+def test_search_for_containers_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reading, "MAX_CGROUPS", 3)
+    tree = machine(tmp_path, **{f"a__b__c__{WEB}": 1, SIDE: 1})
+    assert reading.find(LOOSE, tree).ids == {SIDE}
+    assert reading.find(LOOSE, Hierarchy(unified=False, mounts={})).ids == set()
 
 
 class Runtime:
@@ -186,4 +252,4 @@ def test_machine_and_its_disks_are_read() -> None:
     assert len(hardware.devices(root, root)) == 1
     nowhere = FsStats(path="/x", device=1 << 30, capacity_bytes=5, available_bytes=1, inodes=1, inodes_free=1)
     (device,) = hardware.devices(nowhere)
-    assert (device.name, device.counters) == ("/x", ())
+    assert (device.name, device.counters) == ("/x", (0,) * 11)

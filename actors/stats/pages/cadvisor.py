@@ -20,6 +20,8 @@ from actors.stats.reading import ContainerReading, PodReading, Reading
 
 LABELS = ("container", "id", "image", "name", "namespace", "pod")
 NO_DETAIL = Detail()
+NO_COUNTERS = (0,) * 11
+"""Of a disk without a line in /proc/diskstats, as that of btrfs, ZFS and overlay. cAdvisor writes 0 for it, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +44,8 @@ class Device:
     used_bytes: int
     inodes: int
     inodes_free: int
-    counters: tuple[int, ...] = ()
-    """Fields 1 to 11 of /proc/diskstats (the kernel's admin-guide/iostats); empty without a line for the disk."""
+    counters: tuple[int, ...] = NO_COUNTERS
+    """Fields 1 to 11 of /proc/diskstats (the kernel's admin-guide/iostats)."""
 
 
 @dataclass(frozen=True)
@@ -221,8 +223,11 @@ def _rows(reading: Reading, processes: Callable[[list[int]], ProcessFigures]) ->
     for name, own in reading.ancestors.items():
         yield _Row(_labels(name), own)
     for pod in reading.pods:
-        yield _Row(_labels(pod.cgroup, pod), pod.figures, pod.started)
+        if pod.cgroup:
+            yield _Row(_labels(pod.cgroup, pod), pod.figures, pod.started)
         for one in (*pod.containers, *((pod.sandbox,) if pod.sandbox else ())):
+            if not one.cgroup:  # cAdvisor knows no container but by its cgroup
+                continue
             row = _Row(_labels(one.cgroup, pod, one), one.figures, one.identity.created, processes(one.pids))
             if one is pod.sandbox:
                 row.interfaces = pod.interfaces
@@ -295,9 +300,7 @@ def _disks(devices: list[Device], rows: list[_Row], disk_path: Callable[[str], s
         for name, help_text, value in COUNTERS
     }
     for short, kind, counter in _DISK:
-        counted: list[Sample] = [
-            (labels, counter(one.counters), at) for labels, one in found if len(one.counters) >= 11
-        ]
+        counted: list[Sample] = [(labels, counter(one.counters), at) for labels, one in found]
         # A disk of the node may be in both. Its figures all come from /proc/diskstats.
         known = {labels for labels, _, _ in counted}
         counted += (sample for sample in moved.pop(f"fs_{short}", ("", []))[1] if sample[0] not in known)

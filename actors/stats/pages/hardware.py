@@ -9,7 +9,7 @@ from pathlib import Path
 from actors._host import interfaces, system
 from actors._host.machine import memory_capacity, swap_capacity
 from actors.stats import measure
-from actors.stats.pages.cadvisor import Device, Hardware, ProcessFigures
+from actors.stats.pages.cadvisor import NO_COUNTERS, Device, Hardware, ProcessFigures
 from actors.stats.pages.summary import DEFAULT_INTERFACE, Machine
 from proto.agent.settings import Settings
 from proto.common.machine import procfs
@@ -54,7 +54,7 @@ def devices(*file_systems: FsStats) -> list[Device]:
     found = {}
     for fs in file_systems:
         if fs.capacity_bytes and fs.device not in found:
-            name, numbers = counters.get((os.major(fs.device), os.minor(fs.device)), ("", ()))
+            name, numbers = counters.get((os.major(fs.device), os.minor(fs.device)), ("", NO_COUNTERS))
             found[fs.device] = Device(
                 f"/dev/{name}" if name else fs.path,
                 fs.capacity_bytes,

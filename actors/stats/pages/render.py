@@ -18,13 +18,14 @@ import msgspec
 
 from actors._base.actor import Actor
 from actors._base.shared import Shared
+from actors._cgroup.figures import Figures
 from actors._cgroup.hierarchy import hierarchy
 from actors._cri.client import CriCalls
 from actors._cri.errors import CriError
 from actors._host.disks import device_path
 from actors._host.files import paths
 from actors._host.files.disk_use import DiskUse
-from actors.stats import reading
+from actors.stats import measure, reading
 from actors.stats.inventory import Inventory
 from actors.stats.pages import cadvisor, hardware, resource, summary
 from actors.stats.policy import FileSystems
@@ -89,16 +90,28 @@ class Pages:
     async def _read(self, *, detailed: bool) -> Reading:
         settings, tree = self._actor.settings, hierarchy()
         found: PodCgroups = await self._actor.blocking(READ_S, reading.find, settings, tree)
+        # Containers of an ordinary user have no cgroup; pods with cgroups have all their containers there.
+        reported = {} if settings.cgroups_per_qos or detailed else await self._reported()
         try:
-            await self._inventory.update(found.ids)
+            await self._inventory.update(found.ids | reported.keys())
         except CriError as error:
             log.warning("cannot list containers: %s; showing the known ones", error)
         known = dict(self._inventory.known)
 
         def read() -> Reading:
-            return reading.read(settings, tree, found, known, detailed=detailed)
+            return reading.read(settings, tree, found, known, reported, detailed=detailed)
 
         return await self._actor.blocking(READ_S, read)
+
+    async def _reported(self) -> dict[str, Figures]:
+        """The runtime's figures of containers by ID."""
+        if self._cri is None:
+            return {}
+        try:
+            return measure.figures(await self._cri.list_container_stats())
+        except CriError as error:
+            log.warning("cannot get container statistics from the runtime: %s; going on without them", error)
+            return {}
 
     async def _read_with_rates(self) -> Reading:
         """Make a reading and update the rates. Without an earlier reading it makes two, SECOND_READING_S apart."""

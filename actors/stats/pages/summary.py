@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from actors._cgroup.figures import Figures, Pressure, Stalls
 from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
-from actors.stats.policy import NO_USE
+from actors.stats.policy import NO_USE, bounded_sum
 from actors.stats.reading import ContainerReading, PodReading, Reading, SystemReading
 from proto.common import rfc3339
 from proto.node import summary as shape
@@ -60,12 +60,18 @@ class Disk:
 
 
 def cpu_times(reading: Reading) -> dict[str, int]:
-    """CPU time in nanoseconds of each cgroup whose rate the summary shows."""
+    """CPU time in nanoseconds of each cgroup, or container without one, whose rate the summary shows."""
     times = {"/": reading.node.cpu_ns} | {one.cgroup: one.figures.cpu_ns for one in reading.system}
     for pod in reading.pods:
-        times[pod.cgroup] = pod.figures.cpu_ns
-        times.update((container.cgroup, container.figures.cpu_ns) for container in pod.containers)
+        if pod.cgroup:  # the rate of a pod without one is the sum of its containers' rates
+            times[pod.cgroup] = pod.figures.cpu_ns
+        times.update((_key(container), container.figures.cpu_ns) for container in pod.containers)
     return times
+
+
+def _key(one: ContainerReading) -> str:
+    """The container's name among the rates: its cgroup or, if only the runtime knows it, its ID."""
+    return one.cgroup or one.identity.id
 
 
 def build(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Disk | None = None) -> shape.Summary:
@@ -83,8 +89,8 @@ def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Di
     found = shape.Node(
         node_name=machine.node_name,
         start_time=rfc3339.seconds(machine.boot_time),
-        cpu=_cpu(own, rates.get("/")),
-        memory=_memory(own, machine.memory_bytes),
+        cpu=_cpu(own, rates.get("/"), "/"),
+        memory=_memory(own, machine.memory_bytes, "/"),
         swap=shape.Swap(
             time=at,
             swap_usage_bytes=own.swap_bytes,
@@ -96,7 +102,7 @@ def _node(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Di
         return found
     return replace(
         found,
-        io=_io(own),
+        io=_io(own, "/"),
         network=_network(reading.interfaces, machine.default_interface, at),
         fs=_file_system(disk.nodefs, _used(disk.nodefs), disk.time),
         runtime=_runtime(disk),
@@ -109,9 +115,9 @@ def _system_container(one: SystemReading, rates: Mapping[str, int], *, with_all:
     return shape.Container(
         name=one.name,
         start_time=rfc3339.seconds(one.created),
-        cpu=_cpu(own, rates.get(one.cgroup)),
-        memory=_memory(own, own.memory_limit_bytes),
-        io=_io(own) if with_all else None,
+        cpu=_cpu(own, rates.get(one.cgroup), one.cgroup),
+        memory=_memory(own, own.memory_limit_bytes, one.cgroup),
+        io=_io(own, one.cgroup) if with_all else None,
         swap=shape.Swap(time=rfc3339.seconds(own.time), swap_usage_bytes=own.swap_bytes),
     )
 
@@ -133,16 +139,18 @@ def _pod(pod: PodReading, rates: Mapping[str, int], disk: Disk | None) -> shape.
         pod_ref=shape.PodRef(name=pod.name, namespace=pod.namespace, uid=pod.uid),
         start_time=rfc3339.seconds(pod.started),
         containers=tuple(_container(one, rates, disk) for one in pod.containers),
-        cpu=_cpu(own, rates.get(pod.cgroup)),
-        memory=_memory(own, own.memory_limit_bytes),
+        cpu=_cpu(own, rates.get(pod.cgroup), pod.cgroup),
+        memory=_memory(own, own.memory_limit_bytes, pod.cgroup),
         swap=shape.Swap(time=at, swap_usage_bytes=own.swap_bytes),
     )
+    if not pod.cgroup:
+        found = _with_sums(found)
     if disk is None:
         return found
     volumes = disk.volumes.get(pod.uid)
     return replace(
         found,
-        io=_io(own),
+        io=_io(own, pod.cgroup),
         network=_network(pod.interfaces, DEFAULT_INTERFACE, at) if pod.interfaces else None,
         volume=tuple(_volume(one, volumes.time, disk.nodefs) for one in volumes.volumes) if volumes else (),
         ephemeral_storage=_file_system(disk.nodefs, _ephemeral(pod, disk), disk.time),
@@ -150,11 +158,27 @@ def _pod(pod: PodReading, rates: Mapping[str, int], disk: Disk | None) -> shape.
     )
 
 
+def _with_sums(pod: shape.Pod) -> shape.Pod:
+    """A pod without a cgroup, with the containers' sums that its figures lack, as in the kubelet."""
+    used = [one.cpu.usage_nano_cores for one in pod.containers if one.cpu and one.cpu.usage_nano_cores is not None]
+    left = [one.memory.available_bytes or 0 for one in pod.containers if one.memory]
+    swap = [one.swap.swap_available_bytes or 0 for one in pod.containers if one.swap]
+    assert pod.cpu
+    assert pod.memory
+    assert pod.swap
+    return replace(
+        pod,
+        cpu=replace(pod.cpu, usage_nano_cores=bounded_sum(used) if used else None),
+        memory=replace(pod.memory, available_bytes=bounded_sum(left)),
+        swap=replace(pod.swap, swap_available_bytes=bounded_sum(swap)),
+    )
+
+
 def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | None) -> shape.Container:
     own, id_ = one.figures, one.identity
     rootfs = logs = io = None
     if disk is not None:
-        io = _io(own)
+        io = _io(own, one.cgroup)
         layer = disk.layers.get(id_.id)
         if layer is not None and disk.containerfs.capacity_bytes:
             rootfs = _file_system(disk.containerfs, layer, disk.time)
@@ -163,8 +187,8 @@ def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | Non
     return shape.Container(
         name=id_.name,
         start_time=rfc3339.seconds(id_.created),
-        cpu=_cpu(own, rates.get(one.cgroup)),
-        memory=_memory(own, own.memory_limit_bytes),
+        cpu=_cpu(own, rates.get(_key(one)), one.cgroup),
+        memory=_memory(own, own.memory_limit_bytes, one.cgroup),
         io=io,
         rootfs=rootfs,
         logs=logs,
@@ -189,16 +213,16 @@ def _ephemeral(pod: PodReading, disk: Disk) -> DiskUse:
 # Parts
 
 
-def _cpu(own: Figures, nano_cores: int | None) -> shape.Cpu:
+def _cpu(own: Figures, nano_cores: int | None, cgroup: str) -> shape.Cpu:
     return shape.Cpu(
         time=rfc3339.seconds(own.time),
         usage_nano_cores=nano_cores,
         usage_core_nano_seconds=own.cpu_ns,
-        psi=_psi(own.cpu_stalls),
+        psi=_psi(own.cpu_stalls, cgroup),
     )
 
 
-def _memory(own: Figures, limit_bytes: int) -> shape.Memory:
+def _memory(own: Figures, limit_bytes: int, cgroup: str) -> shape.Memory:
     return shape.Memory(
         time=rfc3339.seconds(own.time),
         available_bytes=max(0, limit_bytes - own.working_set_bytes) if limit_bytes else None,
@@ -207,16 +231,17 @@ def _memory(own: Figures, limit_bytes: int) -> shape.Memory:
         rss_bytes=own.rss_bytes,
         page_faults=own.page_faults,
         major_page_faults=own.major_page_faults,
-        psi=_psi(own.memory_stalls),
+        psi=_psi(own.memory_stalls, cgroup),
     )
 
 
-def _io(own: Figures) -> shape.Io:
-    return shape.Io(time=rfc3339.seconds(own.time), psi=_psi(own.io_stalls))
+def _io(own: Figures, cgroup: str) -> shape.Io:
+    return shape.Io(time=rfc3339.seconds(own.time), psi=_psi(own.io_stalls, cgroup))
 
 
-def _psi(stalls: Stalls) -> shape.Psi:
-    return shape.Psi(full=_line(stalls.full), some=_line(stalls.some))
+def _psi(stalls: Stalls, cgroup: str) -> shape.Psi | None:
+    """None without a cgroup: stalled times of containers cannot be added."""
+    return shape.Psi(full=_line(stalls.full), some=_line(stalls.some)) if cgroup else None
 
 
 def _line(pressure: Pressure) -> shape.PsiLine:

@@ -143,7 +143,7 @@ def _is_refused(name: str, entries: Mapping[str, bool]) -> bool:
         return True
     if not value or gate.default:
         return False
-    return verdicts()[name].is_missing or bool(_missing(name, entries))
+    return verdicts()[name].is_refused or bool(_missing(name, entries))
 
 
 def _refusal(name: str, entries: Mapping[str, bool]) -> str:
@@ -164,7 +164,7 @@ def _refusal(name: str, entries: Mapping[str, bool]) -> str:
 
 def _missing(group: str, entries: Mapping[str, bool]) -> list[str]:
     """The gates that a group would switch on and that are not built."""
-    return [one for one in _of_group(group, entries) if verdicts()[one].is_missing and not known()[one].default]
+    return [one for one in _of_group(group, entries) if verdicts()[one].is_refused and not known()[one].default]
 
 
 def _of_group(group: str, entries: Mapping[str, bool]) -> list[str]:

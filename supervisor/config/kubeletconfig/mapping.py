@@ -22,6 +22,8 @@ from supervisor.config.kubeletconfig.validation.network import usable_servers
 SYSTEM_CRITICAL = 2_000_000_000
 """Priority of system-cluster-critical; system-node-critical is above it."""
 DEFAULT_RUNTIME = "unix:///run/containerd/containerd.sock"
+REDUCED_BACK_OFF_S = (1.0, 60.0)
+"""The first and the longest back-off with ReduceDefaultCrashLoopBackOffDecay."""
 
 DEFAULT_COLLECTOR = "localhost:4317"
 """OTLP's port for gRPC; where `tracing` is written without an endpoint."""
@@ -142,6 +144,7 @@ EFFECTIVE: dict[str, Effect] = {
     "enforceNodeAllocatable": Effect("enforce_node_allocatable", "pod_workers, eviction", _strings),
     "systemReservedCgroup": Effect("system_reserved_cgroup", "pod_workers", _same),
     "kubeReservedCgroup": Effect("kube_reserved_cgroup", "pod_workers", _same),
+    "systemCgroups": Effect("system_cgroups", "stats; measured only, a warning says so", _same),
     "qosReserved": Effect("memory_reserved_by_qos_percent", "pod_workers; needs feature gate QOSReserved"),
     "memoryThrottlingFactor": Effect(
         "memory_throttling_factor", "pod_workers; on cgroup v2, needs feature gate MemoryQoS"
@@ -269,6 +272,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["pod_resources_active_pods"] = gates.enabled("KubeletPodResourcesListUseActivePods")
     values.update(_back_off(config, base))
     values["shutdown_grace"] = _shutdown_grace(config)
+    values["keep_shutdown_times"] = gates.enabled("GracefulNodeShutdownBasedOnPodPriority")
     if config.user_namespaces is not None and config.user_namespaces.ids_per_pod:
         values["user_namespace_ids_per_pod"] = config.user_namespaces.ids_per_pod
     if config.tracing is not None:
@@ -323,10 +327,12 @@ def _shutdown_grace(config: KubeletConfiguration) -> tuple[ShutdownGrace, ...]:
 
 
 def _back_off(config: KubeletConfiguration, base: Settings) -> dict[str, float]:
+    """The first and the longest back-off (newCrashLoopBackOff in pkg/kubelet/kubelet.go)."""
+    first, longest = base.crash_loop_initial_back_off_s, base.crash_loop_max_back_off_s
+    if Gates(config.feature_gates or {}).enabled("ReduceDefaultCrashLoopBackOffDecay"):
+        first, longest = REDUCED_BACK_OFF_S
     period = config.crash_loop_back_off.max_container_restart_period
-    if period is None:
-        return {}
-    longest = _seconds(period)
-    # A maximum below the initial back-off replaces that too, as in the kubelet.
-    first = min(base.crash_loop_initial_back_off_s, longest)
+    if period is not None:  # a maximum below the initial back-off replaces that too
+        longest = _seconds(period)
+        first = min(first, longest)
     return {"crash_loop_max_back_off_s": longest, "crash_loop_initial_back_off_s": first}

@@ -20,7 +20,6 @@ class Verdict(NamedTuple):
     why: str
 
 
-_NOT_OURS = "processes of others are never moved to another cgroup"
 _NO_PROFILING = "for Go programs; a Python process is looked into with the console"
 _NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
 _DEPRECATED = "has no effect in the kubelet either"
@@ -32,7 +31,6 @@ _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
     "the agent attaches no volumes; the cluster's controller does": ("enableControllerAttachDetach",),
     _NO_PROFILING: ("enableContentionProfiling",),
     _DEPRECATED: ("iptablesMasqueradeBit", "iptablesDropBit"),
-    _NOT_OURS: ("systemCgroups",),
     "pods' networks are the runtime's CNI plugins', for the kubelet too": ("hairpinMode",),
     "there are no FlexVolume plugins": ("volumePluginDir",),
     "the agent's log is not buffered": ("logging.flushFrequency",),

@@ -44,8 +44,8 @@ _READ_BY = {
     "node": """
         run_dir root_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst register_node
         provider_id cloud_provider node_status_update_frequency_s node_status_report_frequency_s
-        node_lease_duration_s node_status_max_images shutdown_grace pod_cidr node_name node_ip server_port
-        extend_websockets_to_kubelet max_pods node_labels register_with_taints system_reserved kube_reserved
+        node_lease_duration_s node_status_max_images shutdown_grace keep_shutdown_times pod_cidr node_name node_ip
+        server_port extend_websockets_to_kubelet max_pods node_labels register_with_taints system_reserved kube_reserved
         eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction make_iptables_util_chains
     """,
     "objects": """
@@ -90,7 +90,7 @@ _READ_BY = {
     """,
     "stats": """
         root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos
-        separate_disk_gc
+        separate_disk_gc system_cgroups runtime_cgroups
     """,
     "status": "root_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst node_name",
     "tracing": "tracing_endpoint node_name",

@@ -83,20 +83,36 @@ def test_every_effective_field_reaches_its_setting() -> None:
     assert mapped.cluster_dns == ("10.96.0.11", "fd00::10")
 
 
+def back_off(longest: str) -> dict[str, Any]:
+    return {"crashLoopBackOff": {"maxContainerRestartPeriod": longest}}
+
+
+REDUCED = {"featureGates": {"ReduceDefaultCrashLoopBackOffDecay": True}}
+"""KubeletCrashLoopBackOffMax is on by default, and its maximum of 300 s counts."""
+ONLY_REDUCED = {"featureGates": {"ReduceDefaultCrashLoopBackOffDecay": True, "KubeletCrashLoopBackOffMax": False}}
+
+
 @pytest.mark.parametrize(
     ("written", "attribute", "expected"),
     [
         ({"podsPerCore": 10}, "max_pods", 20),
         ({"podsPerCore": 100}, "max_pods", 110),
-        ({"crashLoopBackOff": {"maxContainerRestartPeriod": "2s"}}, "crash_loop_initial_back_off_s", 2.0),
-        ({"crashLoopBackOff": {"maxContainerRestartPeriod": "60s"}}, "crash_loop_initial_back_off_s", 10.0),
+        (back_off("2s"), "crash_loop_initial_back_off_s", 2.0),
+        (back_off("60s"), "crash_loop_initial_back_off_s", 10.0),
         ({"featureGates": {"KubeletCrashLoopBackOffMax": False}}, "crash_loop_max_back_off_s", 300.0),
+        (REDUCED, "crash_loop_initial_back_off_s", 1.0),
+        (REDUCED, "crash_loop_max_back_off_s", 300.0),
+        (ONLY_REDUCED, "crash_loop_initial_back_off_s", 1.0),
+        (ONLY_REDUCED, "crash_loop_max_back_off_s", 60.0),
+        (REDUCED | back_off("20s"), "crash_loop_initial_back_off_s", 1.0),
+        (REDUCED | back_off("20s"), "crash_loop_max_back_off_s", 20.0),
         ({"containerRuntimeEndpoint": "unix:///run/containerd/containerd.sock"}, "container_runtime_endpoint", ""),
         ({"containerRuntimeEndpoint": "unix:///x.sock"}, "container_runtime_endpoint", "unix:///x.sock"),
         ({"logging": {"verbosity": 0}}, "verbosity", 2),
         ({"logging": {"verbosity": 5}}, "verbosity", 5),
         ({"cgroupRoot": "/kube"}, "cgroup_root", "/kube"),
         ({"featureGates": {"AllowDNSOnlyNodeCSR": True}}, "dns_only_serving_certificate", True),
+        ({"featureGates": {"GracefulNodeShutdownBasedOnPodPriority": False}}, "keep_shutdown_times", False),
         ({"maxParallelImagePulls": 3}, "serialize_image_pulls", False),
         ({"evictionHard": {}}, "eviction_hard", {}),
         ({"resolvConf": ""}, "resolv_conf", ""),

@@ -1,6 +1,7 @@
 """/stats/summary: the shape of the kubelet's recorded documents, and the sums."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +81,26 @@ def test_host_network_pod_has_no_network_figures() -> None:
     host = document()["pods"][1]
     assert "network" not in host
     assert "volume" not in host
+
+
+def test_pod_without_a_cgroup_has_sums_and_no_stalls() -> None:
+    full = READING.pods[0]
+    web, side = full.containers
+    loose = replace(READING, pods=[replace(full, cgroup="", containers=[web, replace(side, cgroup="")])])
+    times = summary.cpu_times(loose)
+    assert "" not in times
+    assert times[side.identity.id] == side.figures.cpu_ns
+
+    def pod(rates: dict[str, int]) -> Any:
+        return json.loads(msgspec.json.encode(summary.build(loose, rates, MACHINE, DISK)))["pods"][0]
+
+    shown = pod(dict.fromkeys(times, 1000))
+    assert shown["cpu"]["usageNanoCores"] == 2000
+    assert shown["memory"]["availableBytes"] == 32 * MIB - 3 * MIB // 2
+    assert shown["swap"]["swapAvailableBytes"] == 32 * MIB - 3
+    assert [one for one in ("cpu", "memory", "io") if "psi" in shown[one]] == []
+    assert ["psi" in one["cpu"] for one in shown["containers"]] == [True, False], "the runtime tells no stalls"
+    assert "usageNanoCores" not in pod({})["cpu"]
 
 
 def test_without_an_earlier_reading_there_is_no_rate() -> None:

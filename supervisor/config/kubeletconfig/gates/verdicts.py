@@ -1,8 +1,8 @@
 """The verdict on each feature gate: what it does in this agent, with a test for what is built.
 
-A gate that another program reads has no meaning here. `feature_gates` refuses to switch on a gate that is not built,
-and warns of an entry without effect. A test fails for a gate without a verdict. After a change here, generate
-etc/feature-gates.md again (`gates_page`).
+A gate that another program reads has no meaning here. A gate that is not needed changes the way to a result, not the
+result. `feature_gates` refuses to switch on a gate that is not built, and warns of an entry without effect. A test
+fails for a gate without a verdict. After a change here, generate etc/feature-gates.md again (`gates_page`).
 """
 
 from __future__ import annotations
@@ -10,7 +10,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import Literal, NamedTuple
 
-VerdictKind = Literal["built and on", "built and switchable", "graduated", "without meaning here", "not built"]
+VerdictKind = Literal[
+    "built and on", "built and switchable", "graduated", "without meaning here", "not built", "not needed"
+]
 
 
 class GateVerdict(NamedTuple):
@@ -24,7 +26,12 @@ class GateVerdict(NamedTuple):
     @property
     def is_missing(self) -> bool:
         """True when the gate is the kubelet's, and nothing is built for it."""
-        return not self.test and self.kind in ("graduated", "not built")
+        return not self.test and self.kind in ("graduated", "not built", "not needed")
+
+    @property
+    def is_refused(self) -> bool:
+        """True when the gate cannot be switched on: its user would miss the feature."""
+        return self.kind == "not built"
 
 
 _SWITCHABLE: dict[str, tuple[str, str]] = {
@@ -51,7 +58,7 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
     "ExtendWebSocketsToKubelet": ("server speaks WebSocket version 5", "agent/node/test_websockets.py"),
     "GracefulNodeShutdown": ("needed for shutdownGracePeriod", "node/test_shutdown.py"),
     "GracefulNodeShutdownBasedOnPodPriority": (
-        "needed for shutdownGracePeriodByPodPriority",
+        "needed for shutdownGracePeriodByPodPriority; the times of a shutdown are in a file and in metrics",
         "node/test_shutdown.py",
     ),
     "KubeletCrashLoopBackOffMax": ("needed for crashLoopBackOff", "kubeletconfig/process/test_fields.py"),
@@ -77,6 +84,10 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "resources/cpu/pure/test_cpu_pod_level.py",
     ),
     "QOSReserved": ("needed for qosReserved", "agent/specs/test_admission.py"),
+    "ReduceDefaultCrashLoopBackOffDecay": (
+        "the first back-off is 1 s, and the longest 60 s where crashLoopBackOff sets no other",
+        "kubeletconfig/process/test_fields.py",
+    ),
     "ResourceHealthStatus": ("statuses have the health of devices", "resources/dra/test_health.py"),
     "ResourceHealthStatusMessage": ("with the messages of DRA drivers", "resources/dra/test_health.py"),
     "RotateKubeletServerCertificate": ("needed for serverTLSBootstrap", "certificates/test_actor.py"),
@@ -177,15 +188,18 @@ _NOT_BUILT: dict[str, str] = {
     "volumes are measured by a walk, not by project quota": "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "metrics have classic histograms": "NativeHistograms",
     "a worker reads its own pod again instead of asking for a relist": "PLEGOnDemandRelist",
-    "figures come from cgroups, not from the runtime": "PodAndContainerStatsFromCRI",
     "projected volumes have no pod certificates": "PodCertificateRequest",
     "logs are served without a choice of the stream": "PodLogsQuerySplitStreams",
     "there is no Pods API socket": "PodsAPI",
-    "the first back-off is 10 s; set crashLoopBackOff.maxContainerRestartPeriod": "ReduceDefaultCrashLoopBackOffDecay",
     "images are pulled without the pod's runtime handler": "RuntimeClassInImageCriApi",
     "admission does not know the operators Lt and Gt": "TaintTolerationComparisonOperators",
     "pods with host network have no user namespace": "UserNamespacesHostNetworkSupport",
 }
+
+_NOT_NEEDED: dict[str, str] = {
+    "figures come from cgroups, not from the runtime": "PodAndContainerStatsFromCRI",
+}
+"""Gates of the kubelet that select another way to the same result."""
 
 _ELSEWHERE: dict[str, str] = {
     "the API server reads it": """
@@ -255,6 +269,7 @@ def verdicts() -> dict[str, GateVerdict]:
     others: tuple[tuple[VerdictKind, dict[str, str]], ...] = (
         ("graduated", _GRADUATED_MISSING),
         ("not built", _NOT_BUILT),
+        ("not needed", _NOT_NEEDED),
         ("without meaning here", _ELSEWHERE),
     )
     rows = [

@@ -59,6 +59,7 @@ def warnings(config: KubeletConfiguration) -> list[Problem]:
     """Warnings of deprecated, insecure or ineffective values."""
     return [
         *feature_gates.warnings(config.feature_gates or {}),
+        *allocatable.warnings(config),
         *eviction.warnings(config),
         *server.warnings(config),
         *network.warnings(config),

@@ -29,6 +29,12 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
         yield Problem("systemCgroups", "was specified and cgroupRoot was not; set cgroupRoot, for example to /")
 
 
+def warnings(config: KubeletConfiguration) -> Iterator[Problem]:
+    """A warning of systemCgroups: the kubelet moves all processes there that are in no cgroup."""
+    if config.system_cgroups:
+        yield Problem("systemCgroups", "is only measured: processes of others are never moved to another cgroup")
+
+
 def _enforced(config: KubeletConfiguration) -> Iterator[Problem]:
     options = config.enforce_node_allocatable or ()
     cgroups = {
