@@ -170,6 +170,7 @@ class PodWorkers(Actor):
             may_decide=lambda uid: self.api_gate.may_decide(uid),  # noqa: PLW0108 - built below
             refresh_node=lambda uid: self.api_gate.refresh_node(uid),  # noqa: PLW0108 - built below
             assign=lambda uid: self.assignments.assign(uid),  # noqa: PLW0108 - built below
+            release=lambda uid: self.assignments.pod_gone(uid),  # noqa: PLW0108 - built below
         )
         self.admission_queue = AdmissionQueue(self.desired, host.node, callbacks, self.checkpoint.saved.rejected)
         self.api_gate = ApiAdmissionGate(self, self.desired, self.admission_queue)
@@ -239,7 +240,7 @@ class PodWorkers(Actor):
     def measure(self) -> None:
         """Set the gauges of pods."""
         pending = self.allocations.allocator.pending
-        set_gauges(self.workers, self.desired, pending, mirrors=bool(self.settings.kubeconfig))
+        set_gauges(self.workers, self.desired, pending)
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Send status, probe, pleg and objects all pods again, or those known so far."""

@@ -9,10 +9,11 @@ from dataclasses import dataclass
 from actors._base import Actor
 from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.client import Cri
-from actors._cri.errors import CriError
+from actors._cri.errors import CriError, Unimplemented
 from actors._cri.relay import RelayedCri
 from actors._host.machine import Machine, read_machine, thermal_throttle_paths
 from actors._host.node.addresses import LOOPBACK, configured_ips, host_ips
+from actors._metrics import kubelet as metrics
 from actors._objects.peer import objects_of
 from actors.pod_workers.admission import NodeInfo, node_info
 from actors.pod_workers.checkpoint import Checkpoint
@@ -31,6 +32,8 @@ log = logging.getLogger(__name__)
 
 HOST_INFO_S = 30.0
 """Deadline of looks at this machine."""
+DRIVER_NEEDED_FROM = "1.37.0"
+"""The kubelet that will need the rpc RuntimeConfig, by that of 1.36 (kubernetes/kubernetes#136846)."""
 
 
 @dataclass(frozen=True)
@@ -68,12 +71,18 @@ def find_host_ips(settings: Settings) -> tuple[str, ...]:
 
 
 async def compare_driver(cri: Cri, ours: str) -> None:
-    """Report a runtime with another cgroup driver: it did not answer at the agent's start, or has changed since."""
+    """Report a runtime with another cgroup driver: it did not answer at the agent's start, or has changed since.
+
+    A gauge shows a runtime that cannot name its driver, as containerd 1.x cannot.
+    """
     try:
         driver = await cri.cgroup_driver()
     except CriError as error:
         log.debug("the container runtime does not tell its cgroup driver: %s", error)
+        if isinstance(error, Unimplemented):
+            metrics.LOSING_SUPPORT.set(1, DRIVER_NEEDED_FROM)
         return
+    metrics.LOSING_SUPPORT.drop(DRIVER_NEEDED_FROM)
     if driver not in ("", ours):
         log.error("the container runtime uses cgroup driver %s, the agent %s; restart the agent", driver, ours)
 

@@ -4,23 +4,34 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any
+from itertools import product
+from typing import Any, get_args
 
 from msgspec.structs import replace
 
 from actors._base import MailboxActor
 from actors._base.messaging.waits import Standing, Subject
-from actors._host.node.critical import is_static
+from actors._host.node.critical import SOURCE_ANNOTATION, is_static
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.desired import Desired
-from actors.pod_workers.model.metrics import bool_label
+from actors.pod_workers.model.metrics import static_label
 from actors.pod_workers.resources.resize_conditions import Pending
-from actors.pod_workers.worker import PodWorker
+from actors.pod_workers.worker import PodWorker, Stage
 from proto.pods.pod_workers import PodWorkerState
 from proto.v1 import Pod
 
 LOOK_S, LOOK_AGAIN_S = 0.1, 2.0
+STATIC = ("", "true")
+"""Values of the label `static`."""
+RUNTIME_ONLY = ("runtime_only", "unknown")
+"""`config` and `static` of a pod whose object was rebuilt from the runtime."""
+WORKING = tuple(
+    (lifecycle, *kind)
+    for lifecycle in get_args(Stage)
+    for kind in (*product(("desired", "orphan"), STATIC), RUNTIME_ONLY)
+)
+"""Labels of kubelet_working_pods. As with the kubelet, each series is always there."""
 
 
 def states(
@@ -94,25 +105,31 @@ class NotBegun:
             self._look_in(LOOK_AGAIN_S)
 
 
-def set_gauges(
-    workers: Mapping[str, PodWorker], desired: Desired, pending: Mapping[str, Pending], *, mirrors: bool
-) -> None:
-    """Set the kubelet's gauges of pods. `mirrors`: static pods have mirror pods at an API server."""
-    working: Counter[tuple[str, str, str]] = Counter()
-    active: Counter[str] = Counter(true=0, false=0)
-    for uid, worker in workers.items():
-        static = bool_label(is_static(worker.pod))
-        working[worker.stage, "desired" if uid in desired.pods else "orphan", static] += 1
-        active[static] += worker.stage == "sync"
-    wanted = Counter(bool_label(is_static(pod)) for pod in desired.pods.values())
-    metrics.WORKING_PODS.replace(working.items())
-    metrics.ACTIVE_PODS.replace(((static,), count) for static, count in active.items())
-    metrics.DESIRED_PODS.replace(((static,), wanted[static]) for static in ("true", "false"))
-    metrics.MIRROR_PODS.set(wanted["true"] if mirrors else 0)
+def set_gauges(workers: Mapping[str, PodWorker], desired: Desired, pending: Mapping[str, Pending]) -> None:
+    """Set the kubelet's gauges of pods (HandlePodCleanups in pkg/kubelet/kubelet_pods.go)."""
+    working = Counter((worker.stage, *_kind(worker.pod, uid in desired.pods)) for uid, worker in workers.items())
+    active = Counter(
+        static_label(worker.pod)
+        for uid, worker in workers.items()
+        if uid in desired.pods and worker.stage != "terminated"
+    )
+    wanted = Counter(map(static_label, desired.pods.values()))
+    metrics.WORKING_PODS.replace((labels, working[labels]) for labels in WORKING)
+    metrics.ACTIVE_PODS.replace(((static,), active[static]) for static in STATIC)
+    metrics.DESIRED_PODS.replace(((static,), wanted[static]) for static in STATIC)
+    for static in STATIC:
+        metrics.RESTARTED_PODS.inc(static, by=0)  # the series are there before the first restart
     metrics.EPHEMERAL_CONTAINERS.set(sum(len(worker.pod.spec.ephemeral_containers) for worker in workers.values()))
     refused = Counter(one.reason.lower() for one in pending.values() if one.reason)
     metrics.RESIZES_PENDING.replace(((reason,), count) for reason, count in refused.items())
     metrics.RESIZES_IN_PROGRESS.set(sum(worker.resizer.progress is not None for worker in workers.values()))
+
+
+def _kind(pod: Pod, desired: bool) -> tuple[str, str]:
+    """The labels `config` and `static` of a pod with a worker."""
+    if not desired and SOURCE_ANNOTATION not in pod.metadata.annotations:
+        return RUNTIME_ONLY  # each source marks its pods; the runtime's labels do not have the mark
+    return "desired" if desired else "orphan", static_label(pod)
 
 
 def _state(worker: PodWorker, published: Pod | None, *, with_pod: bool) -> PodWorkerState:

@@ -22,6 +22,7 @@ from actors._base.actor import ActorContext
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.node.shutdown import ended_by_shutdown
+from actors._metrics import kubelet as metrics
 from actors.status import policy
 from actors.status.server_feed import SERVER, ServerFeed
 from actors.status.start_latency import StartLatency
@@ -101,6 +102,10 @@ class Status(Actor):
         """With an API server: resync now and then, as other clients may overwrite statuses there."""
         if self._api is not None:
             self.every(Until(RESYNC_S), self._api.resync, "resync")
+
+    def measure(self) -> None:
+        """Count the mirror pods that the API server has."""
+        metrics.MIRROR_PODS.set(len(self._api.view.mirrors()) if self._api is not None else 0)
 
     def on_peer_started(self, name: str, incarnation: int) -> None:
         """Give a server all pods."""

@@ -148,7 +148,6 @@ class ApiSync:
 
         Runs every RESYNC_S, so that a field of ours that another client overwrote is written again.
         """
-        metrics.MIRROR_PODS.replace([((), len(self._static))])
         self._resyncs += 1
         keys, self._recently_changed = self._recently_changed, set()
         if self._resyncs % FULL_RESYNC_EVERY == 0:
@@ -157,8 +156,7 @@ class ApiSync:
         self._mark(keys, gather=False)
 
     def _leftovers(self) -> list[str]:
-        mirrors = [one.name for one in self.view.pods.values() if one.mirror_of is not None]
-        return [name for name in mirrors if name not in self._static]
+        return [one.name for one in self.view.mirrors() if one.name not in self._static]
 
     # The queue
 

@@ -112,9 +112,13 @@ class ApiView:
         if self.pods.pop(uid, None) is not None:
             self._deleted.add(uid)
 
+    def mirrors(self) -> list[ApiPod]:
+        """All mirror pods."""
+        return [one for one in self.pods.values() if one.mirror_of is not None]
+
     def mirror(self, name: str) -> ApiPod | None:
         """The mirror pod of NAMESPACE/NAME; of two, the one without a deletionTimestamp."""
-        found = [one for one in self.pods.values() if one.name == name and one.mirror_of is not None]
+        found = [one for one in self.mirrors() if one.name == name]
         return max(found, key=lambda one: (not one.deleting, one.version or 0), default=None)
 
     def foreign(self, name: str) -> bool:

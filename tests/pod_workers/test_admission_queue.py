@@ -28,6 +28,7 @@ class QueueHarness:
         self.undecidable: set[str] = set()
         self.has_server = False
         self.assignable: set[str] = set()
+        """Pods that resources are assigned to; the others need none."""
         self.admission_queue = AdmissionQueue(
             self.desired,
             NODE,
@@ -40,6 +41,7 @@ class QueueHarness:
                 may_decide=lambda uid: uid not in self.undecidable,
                 refresh_node=self.refresh_node,
                 assign=self.assign,
+                release=self.release,
             ),
         )
 
@@ -52,6 +54,10 @@ class QueueHarness:
         if uid in self.assignable:
             self.log.append(f"assign {uid}")
         return uid in self.assignable
+
+    def release(self, uid: str) -> None:
+        if uid in self.assignable:
+            self.log.append(f"release {uid}")
 
     def decided(self, uid: str) -> None:
         termination = self.admission_queue.termination(uid)
@@ -264,7 +270,8 @@ def test_pod_that_waits_for_resources_blocks_no_other(harness):
     harness.want(one("b", "2", at=2))
     assert harness.said() == ["assign a", "run b"]
     harness.admission_queue.try_assigning("a")
-    assert harness.said() == ["save", "event a OutOfcpu", "reject a: OutOfcpu"]
+    harness.admission_queue.assigned_later("a", lasting=True)
+    assert harness.said() == ["assign a", "save", "release a", "event a OutOfcpu", "reject a: OutOfcpu"]
 
 
 def test_pod_without_its_resources_is_rejected_with_the_reason(harness):
@@ -274,8 +281,75 @@ def test_pod_without_its_resources_is_rejected_with_the_reason(harness):
     for uid in "ab":
         harness.admission_queue.not_assigned(uid, Rejection("TopologyAffinityError", "m"))
     harness.admission_queue.not_assigned("a", Rejection("again", "m"))
-    rejected = [["save", f"event {uid} TopologyAffinityError", f"reject {uid}: TopologyAffinityError"] for uid in "ab"]
+    rejected = [
+        ["save", f"release {uid}", f"event {uid} TopologyAffinityError", f"reject {uid}: TopologyAffinityError"]
+        for uid in "ab"
+    ]
     assert harness.said() == ["assign a", "assign b", *rejected[0], *rejected[1]]
+
+
+@pytest.mark.parametrize(
+    ("fields", "pressure", "expected"),
+    [
+        pytest.param({"cpu": "64"}, (), "UnexpectedAdmissionError", id="too big"),
+        pytest.param({"nodeSelector": {"zone": "z"}}, (), "UnexpectedAdmissionError", id="not for this node"),
+        pytest.param({"os": {"name": "windows"}}, (), "UnexpectedAdmissionError", id="not for this system"),
+        pytest.param({"securityContext": {"sysctls": [{"name": "a.b", "value": "1"}]}}, (), "SysctlForbidden"),
+        pytest.param({}, ("DiskPressure",), "Evicted"),
+    ],
+)
+def test_resource_managers_decide_between_pressure_and_predicates(harness, fields, pressure, expected):
+    harness.assignable = {"a"}
+    harness.admission_queue.pressure = pressure
+    harness.want(one("a", **fields))
+    harness.admission_queue.not_assigned("a", Rejection("UnexpectedAdmissionError", "m"))
+    asked = ["assign a"] if expected == "UnexpectedAdmissionError" else []
+    assert harness.said() == [*asked, "save", "release a", f"event a {expected}", f"reject a: {expected}"]
+
+
+def test_a_pod_too_big_is_released_and_costs_no_other_pod(harness):
+    harness.assignable = {"big"}
+    harness.want(one("big", "64", at=1), one("small", "2", at=2))
+    assert harness.said() == ["assign big", "run small"]
+    harness.admission_queue.assigned("big")
+    assert harness.said() == ["save", "release big", "event big OutOfcpu", "reject big: OutOfcpu"]
+
+
+@pytest.mark.parametrize("lasting", [True, False])
+def test_a_pod_too_big_does_not_wait_for_its_devices(harness, lasting):
+    harness.assignable = {"a"}
+    harness.want(one("a", "64"))
+    harness.admission_queue.assigned_later("a", lasting=lasting)
+    rejected = ["save", "release a", "event a OutOfcpu", "reject a: OutOfcpu"]
+    assert harness.said() == ["assign a", *(rejected if lasting else [])]
+
+
+def test_a_pod_that_waits_is_not_rejected_during_a_preemption(harness):
+    harness.assignable = {"a"}
+    harness.want(one("a", at=1), one("b", "2", at=2))
+    harness.admission_queue.assigned_later("a")
+    harness.admission_queue.try_assigning("a")
+    harness.want(critical("k", "1"))
+    harness.said()
+    harness.admission_queue.assigned_later("a", lasting=True)
+    assert harness.said() == []
+
+
+def test_the_node_is_read_anew_for_a_pod_that_waits(harness):
+    harness.assignable, harness.has_server = {"a"}, True
+    harness.want(one("a", nodeSelector={"zone": "z"}))
+    harness.admission_queue.assigned_later("a", lasting=True)
+    assert harness.said() == ["assign a", "refresh for a"]
+    harness.admission_queue.node_refreshed("a")
+    harness.admission_queue.try_assigning("a")
+    harness.admission_queue.assigned_later("a", lasting=True)
+    assert harness.said() == ["assign a", "save", "release a", "event a NodeAffinity", "reject a: NodeAffinity"]
+
+
+def test_bad_quantity_is_found_before_resources_are_assigned(harness):
+    harness.assignable = {"a"}
+    harness.want(one("a", "much"))
+    assert "assign a" not in harness.said()
 
 
 def test_answer_for_a_pod_that_has_left_starts_nothing(harness):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from actors._cri.errors import CriError, Unimplemented
+from actors._metrics import kubelet
 from actors.pod_workers import assembly
 from actors.pod_workers.assembly import compare_driver, find_host_ips
 from proto.agent.settings import Settings
@@ -39,6 +40,27 @@ def test_runtime_with_another_cgroup_driver_is_reported(
     with caplog.at_level(logging.ERROR), pytest.raises(StopIteration):
         compare_driver(Runtime(theirs), "cgroupfs").send(None)  # type: ignore[arg-type]
     assert ("uses cgroup driver systemd, the agent cgroupfs; restart the agent" in caplog.text) is reported
+
+
+@pytest.mark.parametrize(
+    ("theirs", "shown"),
+    [
+        (Unimplemented("Unimplemented", "no such rpc"), {("1.37.0",): (1.0,)}),
+        ("cgroupfs", {}),
+        (CriError("Unavailable", "not yet"), {("1.37.0",): (1.0,)}),
+    ],
+)
+def test_runtime_too_old_for_runtime_config_is_in_the_metrics(
+    theirs: str | CriError, shown: dict[tuple[str, ...], tuple[float, ...]]
+) -> None:
+    gauge = kubelet.LOSING_SUPPORT
+    try:
+        for driver in (Unimplemented("Unimplemented", "no such rpc"), theirs):
+            with pytest.raises(StopIteration):
+                compare_driver(Runtime(driver), "cgroupfs").send(None)  # type: ignore[arg-type]
+        assert gauge.take() == shown
+    finally:
+        gauge.replace([])
 
 
 @pytest.mark.parametrize(

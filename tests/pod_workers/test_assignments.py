@@ -81,8 +81,8 @@ class World:
     def not_assigned(self, uid: str, rejection: Rejection) -> None:
         self.log.append(f"rejected {uid}: {rejection.reason}: {rejection.message}")
 
-    def assigned_later(self, uid: str) -> None:
-        self.log.append(f"later {uid}")
+    def assigned_later(self, uid: str, *, lasting: bool) -> None:
+        self.log.append(f"{'still ' if lasting else ''}later {uid}")
 
     def try_assigning(self, uid: str) -> None:
         if not self.assignments.assign(uid):
@@ -145,6 +145,23 @@ def test_pod_waits_with_one_event_and_is_tried_again(world: World) -> None:
     assert world.assignments.waiting() == {}
 
 
+def test_a_wait_lasts_from_its_second_try_on(world: World) -> None:
+    world.want(pod("a"))
+    world.answer(NOT_YET)
+    world.assignments.state_changed(ResourcesState(device_resources=("v/gpu",)))
+    assert world.answer(NOT_YET) == ["later a"]
+    world.now = RETRY_S
+    world.fire()
+    assert world.answer(NOT_YET) == ["still later a"]
+
+
+def test_a_pod_is_listed_as_active_while_its_resources_are_assigned(world: World) -> None:
+    world.want(pod("a"))
+    world.assignments.pod_gone("a")
+    listed = [one.active for told in world.told if isinstance(told, SetListedPods) for one in told.pods]
+    assert listed == [True, False]
+
+
 def test_waiting_has_a_deadline(world: World) -> None:
     world.want(pod("a"))
     world.answer(NOT_YET)
@@ -176,7 +193,7 @@ def test_waiting_pod_that_is_deleted_needs_nothing(world: World) -> None:
 def test_answer_for_a_pod_that_is_gone_is_dropped(world: World) -> None:
     world.want(pod("a"))
     world.assignments.pod_gone("a")
-    assert world.told == [ReleasePod(pod_uid="a")]
+    assert ReleasePod(pod_uid="a") in world.told
     world.want(pod("a"))
     assert world.answer(NOT_YET) == []
     assert world.answer(Done()) == ["assigned a"]

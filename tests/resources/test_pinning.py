@@ -97,6 +97,16 @@ def test_guaranteed_pod_has_a_cpu_alone_and_others_leave_it(agent: Agent) -> Non
     assert "entries" not in state(agent)
 
 
+def test_pod_too_big_is_refused_by_the_manager_first(agent: Agent) -> None:
+    """As the kubelet, whose predicates come later."""
+    amounts = {"cpu": "1000", "memory": "32Mi"}
+    agent.write("big", pod("big", container("c", resources={"limits": amounts, "requests": amounts})))
+    wait_for(lambda: agent.pod("big").get("status", {}).get("phase") == "Failed", 60, f"log: {agent.log}")
+    status = agent.pod("big")["status"]
+    assert status["reason"] == "UnexpectedAdmissionError"
+    assert "Allocate failed due to not enough cpus available to satisfy request" in status["message"]
+
+
 def test_running_pod_gets_its_cpu_when_the_policy_comes(agent: Agent) -> None:
     """As the kubelet, which admits all pods anew after its restart. The pod is not restarted."""
     static = agent.config.read_text()

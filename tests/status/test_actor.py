@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from proto.agent.actor import Describe
+from proto.agent.actor import Describe, GetMetrics
 from proto.pods.status import Flush, ListPods, RemovePod, SetApiPods, SetPod, SetPods, SetPodStatus
 from proto.v1 import ObjectMeta, Pod, PodCondition, PodStatus
 from tests.harness import actor_process, wait_for
@@ -124,6 +124,7 @@ def test_without_kubeconfig_no_api_client_is_imported(status):
     done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
     assert "api" not in status.ask(Describe()).state
+    assert status.ask(GetMetrics()).samples["kubelet_mirror_pods"] == (((), (0.0,)),)
     status.tell(SetApiPods(pods=(pod("b"),), full=True))
     assert status.ask(Flush(timeout_s=5)).unsaid == 0
     assert list(listed(status)) == ["a"]

@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from actors._kube.errors import ApiError
+from proto.agent.actor import GetMetrics
 from proto.common import rfc3339
 from proto.pods.status import Flush, ListPods
 from proto.v1 import PodCondition, PodStatus, from_dict
@@ -279,6 +280,22 @@ def test_deleted_mirror_is_created_again_and_follows_its_pod(cluster: Cluster) -
     cluster.own.clear()
     cluster.set_pods()
     wait_for(lambda: not cluster.get(name), 10, "the mirror goes with the manifest")
+
+
+def test_mirror_pods_are_counted_until_the_server_has_none(cluster: Cluster) -> None:
+    def counted() -> float:
+        (((), (count,)),) = cluster.status.ask(GetMetrics()).samples["kubelet_mirror_pods"]
+        return count
+
+    assert counted() == 0
+    told = cluster.set_pod(static("counted-status-node", node=cluster.node))
+    wait_mirror(cluster, "counted-status-node")
+    assert counted() == 1
+    cluster.set_pod(told, running("False"), "terminating")
+    wait_for(lambda: cluster.writes("counted-status-node"), 10)
+    assert counted() == 1
+    cluster.remove_pod(told)
+    wait_for(lambda: counted() == 0, 10, "its end")
 
 
 def test_leftover_mirror_is_deleted_once_all_pods_are_known(cluster: Cluster) -> None:

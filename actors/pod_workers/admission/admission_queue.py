@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from actors._events.recorder import Recorder
 from actors._host.node import shutdown
 from actors._metrics import kubelet as metrics
-from actors.pod_workers import admission
 from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, Share, chain
 from actors.pod_workers.decide import termination
 from actors.pod_workers.model import reasons
@@ -51,6 +50,8 @@ class AdmissionCallbacks:
 
     True: `assigned`, `not_assigned` or `assigned_later` follows.
     """
+    release: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
+    """Release what `assign` has assigned, or is assigning: the pod is rejected."""
 
 
 @dataclass
@@ -85,8 +86,11 @@ class AdmissionQueue:
         self._preemption: Preemption | None = None
         self._room_made: set[str] = set()
         """Critical pods whose victims have ended: they are admitted without another decision."""
-        self._assigning: dict[str, Share] = {}
-        """Shares of pods that are assigned resources at the moment: later pods do not take them."""
+        self._assigning: dict[str, Share | None] = {}
+        """Pods that are assigned resources at the moment, with the share that later pods do not take.
+
+        None: the pod does not fit as things are, and no other pod may be rejected for its sake.
+        """
         self._assigned_later: set[str] = set()
         """Pods that wait until resources can be assigned to them. They hold no share."""
         self._assigned: set[str] = set()
@@ -122,7 +126,7 @@ class AdmissionQueue:
     def other_shares(self, uid: str) -> list[Share]:
         """The same without the pod of this UID."""
         held = self._shares | self._assigning
-        return [share for other, share in held.items() if other != uid]
+        return [share for other, share in held.items() if other != uid and share is not None]
 
     def resized(self, pod: Pod) -> None:
         """Replace the share of an admitted pod."""
@@ -184,11 +188,22 @@ class AdmissionQueue:
             self._reject(uid, rejection)
             self.advance()
 
-    def assigned_later(self, uid: str) -> None:
-        """Let this pod wait: it may get its CPUs, memory and devices later. Other pods may take its share meanwhile."""
-        if self._assigning.pop(uid, None) is not None:
-            self._assigned_later.add(uid)
-            self.advance()
+    def assigned_later(self, uid: str, *, lasting: bool = False) -> None:
+        """Let this pod wait: it may get its CPUs, memory and devices later. Other pods may take its share meanwhile.
+
+        `lasting`: it has waited before. Then it is rejected if it would be with its resources, too, unless a preemption
+        is about to make room.
+        """
+        if uid not in self._assigning:
+            return
+        del self._assigning[uid]
+        self._assigned_later.add(uid)
+        if lasting and self._preemption is None:
+            verdict = self._first_rejection(uid) or self._decide(uid)
+            if isinstance(verdict, Rejection) and not self._refreshes_node(uid, verdict):
+                self._leave_queue(uid)
+                self._reject(uid, verdict)
+        self.advance()
 
     def try_assigning(self, uid: str) -> None:
         """Decide again on a pod for which `assigned_later` was called."""
@@ -201,9 +216,11 @@ class AdmissionQueue:
         if not self._desired.local_seen():
             return  # pods of manifests may run here and hold resources that are not counted yet
         while self._preemption is None and (uid := self._next()) is not None:
-            verdict = self._decide(self._desired.pods[uid])
-            if self._refreshes_node(uid, verdict) or self._assigns(uid, verdict):
-                continue
+            verdict: chain.Verdict | None = self._first_rejection(uid)
+            if verdict is None:
+                verdict = self._decide(uid)
+                if self._assigns(uid, verdict) or self._refreshes_node(uid, verdict):
+                    continue
             self._leave_queue(uid)
             match verdict:
                 case Rejection():
@@ -219,10 +236,14 @@ class AdmissionQueue:
         return next(ready, None)
 
     def _assigns(self, uid: str, verdict: chain.Verdict) -> bool:
-        """Have CPUs, memory and devices assigned to a pod that may run. It keeps its place and its share meanwhile."""
-        if not isinstance(verdict, Admitted) or uid in self._assigned:
+        """Have CPUs, memory and devices assigned to a pod. It keeps its place meanwhile, and its share if it fits.
+
+        As in the kubelet, also to a pod that does not fit: the managers' reason comes before that of the predicates.
+        But a critical pod first waits for its victims, which may hold what it needs.
+        """
+        if isinstance(verdict, Preempt) or uid in self._assigned:
             return False
-        self._assigning[uid] = self._share(uid)
+        self._assigning[uid] = self._share(uid) if isinstance(verdict, Admitted) else None
         if self._callbacks.assign(uid):
             return True
         self._drop_assignment(uid)
@@ -250,16 +271,21 @@ class AdmissionQueue:
         self._awaiting_node.discard(uid)
         return False
 
-    def _decide(self, pod: Pod) -> chain.Verdict:
+    def _first_rejection(self, uid: str) -> Rejection | None:
+        """Reject a pod before anything is assigned to it; None: go on."""
         if self.shutting_down:
             return Rejection(shutdown.NOT_ADMITTED, shutdown.NOT_ADMITTED_MESSAGE)
-        if pod.metadata.uid in self._room_made:
-            return Admitted()
         try:
-            wanted = self._share(pod.metadata.uid)
-            return admission.admit(wanted, self.other_shares(pod.metadata.uid), self.node, self.pressure)
+            pod = self._share(uid).pod
+            return None if uid in self._room_made else chain.rejection_before_resources(pod, self.node, self.pressure)
         except QuantityError as error:
             return Rejection(chain.UNEXPECTED, str(error))
+
+    def _decide(self, uid: str) -> chain.Verdict:
+        """Decide by the checks that follow, on a pod whose quantities are right."""
+        if uid in self._room_made:
+            return Admitted()
+        return chain.admit(self._share(uid), self.other_shares(uid), self.node)
 
     def _share(self, uid: str) -> Share:
         return Share.of(self._callbacks.allocated(self._desired.pods[uid]))
@@ -285,6 +311,7 @@ class AdmissionQueue:
         metrics.ADMISSION_REJECTIONS.inc(rejection.reason)
         self.rejected[uid] = (rejection.reason, rejection.status_message)
         self._callbacks.save_checkpoint()
+        self._callbacks.release(uid)
         self._callbacks.events.pod(pod, "Warning", rejection.reason, rejection.message)
         self._callbacks.decided(uid)
 

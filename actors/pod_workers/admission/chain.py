@@ -1,7 +1,7 @@
 """Runs the kubelet's admission checks in their order, with the kubelet's reasons and messages.
 
-Node pressure (pkg/kubelet/eviction, Admit), sysctls (pkg/kubelet/sysctl), the predicates
-(pkg/kubelet/lifecycle/predicate.go) and AppArmor (pkg/security/apparmor).
+First node pressure (pkg/kubelet/eviction, Admit) and sysctls (pkg/kubelet/sysctl). Then the resources actor assigns
+CPUs, memory and devices. Then the predicates (pkg/kubelet/lifecycle/predicate.go) and AppArmor (pkg/security/apparmor).
 """
 
 from __future__ import annotations
@@ -52,19 +52,23 @@ class Preempt:
 Verdict = Admitted | Rejection | Preempt
 
 
-def admit(wanted: Share, others: Iterable[Share], node: NodeInfo, pressure: Iterable[str]) -> Verdict:
-    """Decide on a new pod beside `others`, the admitted pods that have not terminated.
+def rejection_before_resources(pod: Pod, node: NodeInfo, pressure: Iterable[str]) -> Rejection | None:
+    """Reject a new pod before anything is assigned to it. None: go on.
 
     `pressure`: the node's conditions, MemoryPressure, DiskPressure, PIDPressure. Raises QuantityError.
     """
-    pod = wanted.pod
-    rejection = _under_pressure(pod, set(pressure)) or _unsupported(pod, node)
+    return _under_pressure(pod, set(pressure)) or _forbidden_sysctl(pod, node)
+
+
+def admit(wanted: Share, others: Iterable[Share], node: NodeInfo) -> Verdict:
+    """Decide on a new pod beside `others`, the admitted pods that have not terminated."""
+    rejection = _unsupported(wanted.pod, node)
     if rejection is not None:
         return rejection
     verdict = _predicates(wanted, list(others), node)
     if isinstance(verdict, Rejection):
         return verdict
-    return _app_armor(pod, node) or verdict
+    return _app_armor(wanted.pod, node) or verdict
 
 
 def _under_pressure(pod: Pod, conditions: set[str]) -> Rejection | None:
@@ -77,11 +81,13 @@ def _under_pressure(pod: Pod, conditions: set[str]) -> Rejection | None:
     return Rejection("Evicted", f"The node had condition: [{' '.join(sorted(conditions))}]. ")
 
 
+def _forbidden_sysctl(pod: Pod, node: NodeInfo) -> Rejection | None:
+    forbidden = sysctls.forbidden(pod, node.sysctls)
+    return Rejection(sysctls.REASON, forbidden) if forbidden else None
+
+
 def _unsupported(pod: Pod, node: NodeInfo) -> Rejection | None:
     """Problems that no eviction solves."""
-    forbidden = sysctls.forbidden(pod, node.sysctls)
-    if forbidden:
-        return Rejection(sysctls.REASON, forbidden)
     if pod.metadata.labels.get("kubernetes.io/os", "linux") != "linux":
         return Rejection(
             "PodOSSelectorNodeLabelDoesNotMatch",

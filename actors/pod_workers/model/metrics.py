@@ -23,6 +23,11 @@ def bool_label(value: bool) -> str:
     return "true" if value else "false"
 
 
+def static_label(pod: Pod) -> str:
+    """The kubelet's label `static`: true, or empty for a pod of the API server."""
+    return "true" if is_static(pod) else ""
+
+
 def _seen_s_ago(pod: Pod) -> float | None:
     """Seconds since a source first had the pod; None without such an annotation."""
     try:
@@ -47,7 +52,7 @@ def worker_started(pod: Pod, view: PodView | None, termination: TerminationReque
 
 def pod_wanted_again(pod: Pod) -> None:
     """A pod is wanted again under its UID while it ends."""
-    metrics.RESTARTED_PODS.inc(bool_label(is_static(pod)))
+    metrics.RESTARTED_PODS.inc(static_label(pod))
 
 
 def step_done(kind: str, began: float) -> None:
@@ -107,21 +112,37 @@ def resize() -> Iterator[None]:
         metrics.RESIZE_MILLISECONDS.observe((time.monotonic() - began) * 1000, bool_label(success))
 
 
-@contextmanager
-def sandbox_start(pod: Pod, handler: str) -> Iterator[None]:
-    """Times the creation of a sandbox; every exception counts as an error."""
-    own_users = pod.spec.host_users is False
+def pod_starting(pod: Pod) -> None:
+    """A step begins to start the pod in a new sandbox (SyncPod in pkg/kubelet/kuberuntime)."""
     metrics.STARTED_PODS.inc()
-    if own_users:
+    if pod.spec.host_users is False:
         metrics.STARTED_USERNS_PODS.inc()
-    began = time.monotonic()
+
+
+def pod_start_failed(pod: Pod) -> None:
+    """A failure in that step. User namespaces often fail at a container, not at the sandbox."""
+    if pod.spec.host_users is False:
+        metrics.STARTED_USERNS_PODS_ERRORS.inc()
+
+
+@contextmanager
+def sandbox_creation() -> Iterator[None]:
+    """Counts an error of the sandbox: of its runtime class, its configuration, its cgroup or the runtime's call."""
     try:
         yield
     except Exception:
         metrics.STARTED_PODS_ERRORS.inc()
+        raise
+
+
+@contextmanager
+def sandbox_call(handler: str) -> Iterator[None]:
+    """Times RunPodSandbox; every exception counts as an error."""
+    began = time.monotonic()
+    try:
+        yield
+    except Exception:
         metrics.SANDBOX_ERRORS.inc(handler)
-        if own_users:
-            metrics.STARTED_USERNS_PODS_ERRORS.inc()
         raise
     finally:
         metrics.SANDBOX_SECONDS.observe(time.monotonic() - began, handler)
@@ -146,7 +167,6 @@ def container_failed(pod: Pod, name: str, reason: str) -> None:
     metrics.STARTED_CONTAINERS_ERRORS.inc(container_type(pod, name), reason)
 
 
-def container_ended(pod: Pod | None, found: ContainerView) -> None:
-    """A container that was seen running has ended."""
-    kind = container_type(pod, found.name) if pod is not None else "container"
-    metrics.TERMINATED_CONTAINERS.inc(kind, str(found.exit_code), found.reason)
+def container_ended(pod: Pod, found: ContainerView) -> None:
+    """A container has ended."""
+    metrics.TERMINATED_CONTAINERS.inc(container_type(pod, found.name), str(found.exit_code), found.reason)

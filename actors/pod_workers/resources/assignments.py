@@ -83,6 +83,7 @@ class Assignments:
             return False
         self._under_way[uid] = ask = object()
         self._tracked[uid] = pod
+        self.listed.started(uid)
         self._actor.spawn(self._ask(pod, ask), "assign_resources")
         return True
 
@@ -109,17 +110,18 @@ class Assignments:
 
     def _wait(self, pod: Pod, waits: Waiting, problem: ActorError) -> None:
         """Let the pod wait, with an event for each new message of the resources actor."""
-        uid = pod.metadata.uid
+        uid, now = pod.metadata.uid, time.monotonic()
+        lasting = waits.since is not None and now - waits.since >= RETRY_S
         if isinstance(problem, Refused):
             if waits.message != problem.message:
                 self._events.pod(pod, "Warning", problem.reason, problem.message)
             waits.message = problem.message
-            waits.since = time.monotonic() if waits.since is None else waits.since
+            waits.since = now if waits.since is None else waits.since
         else:
             log.info("cannot ask for the resources of pod %s: %s; trying again", uid, problem)
             waits.message = UNAVAILABLE
         self._waiting[uid] = waits
-        self._queue.assigned_later(uid)
+        self._queue.assigned_later(uid, lasting=lasting)
         self._retry_later()
 
     def _retry_later(self) -> None:
@@ -179,7 +181,7 @@ class Assignments:
             await self._actor.sleep(RETRY_S)
 
     def pod_gone(self, uid: str) -> None:
-        """No process of the pod runs any more, or no source wants it and it has not begun."""
+        """No process of the pod runs any more, or it has not begun and is rejected or unwanted."""
         self._under_way.pop(uid, None)
         self._waiting.pop(uid, None)
         self.listed.ended(uid)

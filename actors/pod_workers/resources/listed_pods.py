@@ -45,12 +45,12 @@ class ListedPods:
             self._peer.tell(SetListedPods(pods=tuple(new), gone=tuple(gone)))
 
     def started(self, uid: str) -> None:
-        """A worker starts or continues the pod."""
+        """A worker starts or continues the pod, or its admission asks for its resources."""
         self._active.add(uid)
         self.changed([uid])
 
     def ended(self, uid: str) -> None:
-        """No process of the pod runs any more."""
+        """No process of the pod runs any more, or it is rejected."""
         if uid in self._active:
             self._active.discard(uid)
             self.changed([uid])

@@ -102,6 +102,16 @@ class Operations:
 
         Raises StartFailedError.
         """
+        with metrics.sandbox_creation():
+            identity, config = await self._make_sandbox(attempt, containers)
+        self.context.actuated.set_pod(self.scope.pod.metadata.uid, self.scope.pod.spec.resources)
+        self.sandbox_pb = config
+        found = await self._read_sandbox_new(identity)
+        self.runtime.end_creation()
+        return found
+
+    async def _make_sandbox(self, attempt: int, containers: Iterable[Container]) -> tuple[str, pb.PodSandboxConfig]:
+        """The new sandbox's CRI ID, and its configuration."""
         try:
             handler = await runtime_handler(self.context, self.scope.pod)
         except Refused as refusal:
@@ -117,14 +127,9 @@ class Operations:
         self.context.sandboxes.add(self.scope.pod.metadata.uid)
         try:
             async with self.context.starting:
-                identity = await self._run_sandbox(config, handler, settings, containers)
+                return await self._run_sandbox(config, handler, settings, containers), config
         finally:
             self.context.sandboxes.discard(self.scope.pod.metadata.uid)
-        self.context.actuated.set_pod(self.scope.pod.metadata.uid, self.scope.pod.spec.resources)
-        self.sandbox_pb = config
-        found = await self._read_sandbox_new(identity)
-        self.runtime.end_creation()
-        return found
 
     async def _run_sandbox(
         self, config: pb.PodSandboxConfig, handler: str, settings: Settings, containers: Iterable[Container]
@@ -136,7 +141,7 @@ class Operations:
             self.expect_images(containers)
             with (
                 self.scope.wait_reasons.waiting_for("RunPodSandbox"),
-                metrics.sandbox_start(self.scope.pod, handler),
+                metrics.sandbox_call(handler),
                 self.context.moves.during_call(),
             ):
                 self.runtime.begin_creation()

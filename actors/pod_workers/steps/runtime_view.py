@@ -46,6 +46,10 @@ async def list_pod(cri: Cri, uid: str) -> PodView:
     return PodView.listed(sandboxes, containers)
 
 
+def _exited(view: PodView) -> set[str]:
+    return {one.id for one in view.containers if one.state == "exited"}
+
+
 class RuntimeView:
     """The view of one pod; used in its worker's mailbox thread only. Runtime errors pass unchanged."""
 
@@ -58,13 +62,14 @@ class RuntimeView:
         self.view = view if view is not None else PodView()
         """As of the last reading; `current` brings it up to date."""
         self._unlisted = view is None
+        self._counted: set[str] | None = None if view is None else _exited(view)
+        """Exited containers that no metric counts any more; those of before this worker, too. None: not yet known."""
         self._is_new = is_new
         self._unseen = 0
         """Calls that are making a sandbox or container, or have failed: it may be there without being in the view."""
         self._stale: set[str] = set(self.view.ids())
         self._ended: set[str] = set()
         """IDs whose process has exited, even if the runtime reports them as running."""
-        self._seen_running: set[str] = set()
 
     def mark_stale(self, exited: tuple[str, ...]) -> None:
         """Read these IDs again, or list the whole pod if there are none, at the next `current`.
@@ -119,6 +124,9 @@ class RuntimeView:
         except BaseException:
             self._unlisted = True
             raise
+        if self._counted is None:
+            self._counted = _exited(self.view)
+        self._counted &= set(self.view.ids())
         self._stale = self.view.changeable_ids
         self._ended &= self._stale
         return await self.current()
@@ -184,11 +192,10 @@ class RuntimeView:
         await self._read(identity)
 
     def _count(self, found: ContainerView) -> None:
-        if found.state == "running":
-            self._seen_running.add(found.id)
-        elif found.id in self._seen_running:
-            self._seen_running.discard(found.id)
-            metrics.container_ended(self.context.published.pods.get(self.uid), found)
+        """Count the end of a container once. It may have come before the first reading."""
+        if found.state == "exited" and self._counted is not None and found.id not in self._counted:
+            self._counted.add(found.id)
+            metrics.container_ended(self.scope.pod, found)
 
     async def read_sandbox(self, identity: str) -> SandboxView | None:
         """Read one sandbox; None if the runtime has lost it."""
@@ -218,5 +225,7 @@ class RuntimeView:
     def removed(self, identity: str) -> None:
         """A sandbox or container was removed."""
         self.view = self.view.without(identity)
+        if self._counted is not None:
+            self._counted.discard(identity)
         self._is_over(identity)
         self.context.published.unwatch(self.uid, identity)

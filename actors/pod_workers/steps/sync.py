@@ -18,6 +18,7 @@ from actors._events.recorder import EventType
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
 from actors.pod_workers.decide.termination import Kill, find_container, grace_of_kill_s, grace_period_s
+from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.restart_policy import is_sidecar, restart_sources
 from actors.pod_workers.model.termination_request import TerminationRequest
@@ -81,9 +82,22 @@ class Sync:
         """Container name, empty for the sandbox, to the failures in a row to create it."""
         self.waits_for_claims = False
         """The last step ended because the pod's claims were not prepared."""
+        self._in_new_sandbox = self._something_failed = False
+        """Of this step."""
 
     async def step(self) -> float | TerminationRequest:
         """Seconds until the next step if nothing happens, or the request that ends a finished or overdue pod."""
+        self._in_new_sandbox = self._something_failed = False
+        try:
+            return await self._step()
+        except Exception:
+            self._something_failed = True
+            raise
+        finally:
+            if self._in_new_sandbox and self._something_failed:
+                pod_metrics.pod_start_failed(self.scope.pod)
+
+    async def _step(self) -> float | TerminationRequest:
         if self._not_created:
             self.runtime.relist()  # now, not right after the failure: an abandoned call may have finished by now
         pod, view = self.scope.pod, await self.runtime.determined()
@@ -118,7 +132,9 @@ class Sync:
                 return self.report.own_termination(time.time()) or RETRY_S
         await gather(*[self.scope.spawn(self._kill(kill), "kill") for kill in actions.kill])
         if actions.create_sandbox:
+            pod_metrics.pod_starting(pod)
             await self._prepare_claims()
+            self._in_new_sandbox = True
         to_start = *actions.ephemeral, *actions.init, *actions.start
         if actions.create_sandbox and not await self._create_sandbox(actions.attempt, to_start):
             return RETRY.delay_s(self._not_created[""])
@@ -271,6 +287,7 @@ class Sync:
         return 0.0 if found.state == "exited" or is_sidecar(container) else math.inf
 
     def _held_back(self, part: str, reason: str, message: str, wait_s: float) -> None:
+        self._something_failed = True
         self.scope.wait_reasons.held_back(part, reason, message, wait_s)
 
     def _hold_back(self, container: str, held_s: float) -> None:
