@@ -326,7 +326,8 @@ class PodWorkers(Actor):
         return self.admission_queue.shares() if self.is_complete() else None
 
     def _enter(self, uids: Iterable[str]) -> None:
-        self.admission_queue.add([uid for uid in uids if not self._is_refused(uid)], self._is_beyond_admission)
+        accepted = [uid for uid in uids if not self._is_refused(uid)]
+        self.admission_queue.add(accepted, self._is_beyond_admission, self._has_ended)
 
     def _is_refused(self, uid: str) -> bool:
         """Return True for a pod that must not begin. Asked before admission, which would mark the pod as ours."""
@@ -339,6 +340,11 @@ class PodWorkers(Actor):
         if pod.metadata.deletion_timestamp is not None or (view is not None and view.sandboxes):
             return uid not in self._admit_again
         return self._phase(pod) in TERMINAL_PHASES
+
+    def _has_ended(self, uid: str) -> bool:
+        """Return True for a pod with a final phase and without processes."""
+        view = self._views.get(uid)
+        return self._phase(self.desired.pods[uid]) in TERMINAL_PHASES and not (view is not None and view.has_processes)
 
     def _phase(self, pod: Pod) -> str | None:
         return (self._statuses.get(pod.metadata.uid) or pod.status).phase

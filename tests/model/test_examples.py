@@ -130,6 +130,21 @@ def test_pod_removed_while_down_is_published_until_it_ended(make_world):
     settle(world)
 
 
+def test_volumes_of_an_orphan_go_with_its_end(make_world):
+    """Its object is made of the runtime's labels, which name no volumes."""
+    world = make_world()
+    pod = specs.static_pod({**PLAIN, "volumes": [{"name": "v", "emptyDir": {}}], "terminationGracePeriodSeconds": 3})
+    world.update("file", "ADD", pod)
+    world.clock.advance(5)
+    assert world.peers["volume"].mounted == {pod.metadata.uid}
+    world.kill()
+    world.update("file", "REMOVE", pod)
+    world.clock.advance(15)
+    assert not world.running()
+    assert not world.peers["volume"].mounted, "the next pass of container_gc is not waited for"
+    settle(world)
+
+
 def test_sandbox_created_after_its_pod_ended_is_ended(make_world):
     """The call that created it was abandoned at the deadline and took effect later."""
     world = make_world(static=False)

@@ -72,9 +72,9 @@ class QueueHarness:
     def pod(self, pod: Pod, kind: str, reason: str, message: str) -> None:  # noqa: ARG002 - the recorder's signature
         self.log.append(f"event {pod.metadata.name} {reason}")
 
-    def want(self, *pods: Pod, running: tuple[str, ...] = ()) -> None:
+    def want(self, *pods: Pod, running: tuple[str, ...] = (), ended: tuple[str, ...] = ()) -> None:
         change = self.desired.apply(PodUpdate(source="api", op="ADD", pods=pods))
-        self.admission_queue.add(change.added, lambda uid: uid in running)
+        self.admission_queue.add(change.added, lambda uid: uid in (*running, *ended), lambda uid: uid in ended)
 
     def drop(self, *uids: str) -> None:
         gone = tuple(self.desired.pods[uid] for uid in uids)
@@ -112,6 +112,11 @@ def test_a_pod_that_is_over_frees_its_share_at_once(harness):
     harness.admission_queue.pod_terminated("a")
     harness.want(one("b", "2"))
     assert harness.said() == ["run a", "run b"]
+
+
+def test_a_pod_that_had_ended_before_the_start_holds_no_share(harness):
+    harness.want(one("done", "2"), one("new", "2", at=1), ended=("done",))
+    assert harness.said() == ["run done", "run new"]
 
 
 def test_a_pod_that_left_frees_its_share_though_it_still_ends(harness):

@@ -97,12 +97,15 @@ class AdmissionQueue:
         self._awaiting_node: set[str] = set()
         self._node_was_fresh: set[str] = set()
 
-    def add(self, uids: Iterable[str], runs_already: Callable[[str], bool]) -> None:
-        """Queue pods that have no worker. Pods that run or were decided on before go first and stay as decided."""
+    def add(self, uids: Iterable[str], runs_already: Callable[[str], bool], has_ended: Callable[[str], bool]) -> None:
+        """Queue pods that have no worker. Pods that run or were decided on before go first and stay as decided.
+
+        Of those, the pods that have ended hold no share.
+        """
         new = [uid for uid in uids if uid not in self._queue]
         known = [uid for uid in new if uid in self._shares or uid in self.rejected or runs_already(uid)]
         for uid in known:
-            if uid not in self.rejected:
+            if uid not in self.rejected and not has_ended(uid):
                 self._take_share(uid)
         for uid in known:
             self._callbacks.decided(uid)

@@ -421,7 +421,7 @@ class Operations:
         False: an unknown process is left in the cgroup; call again later.
         """
         uid = self.scope.pod.metadata.uid
-        if self.scope.pod.spec.volumes and self.mounts != {}:
+        if self.mounts != {}:  # also an orphan's, whose object is made of the runtime's labels and has no volumes
             await self.context.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
         self.mounts = {}
         if deleted:
