@@ -144,7 +144,7 @@ class VolumeManager(Actor):
     async def _unstage_left(self) -> None:
         # Most nodes have nothing staged, and then no helper is started.
         try:
-            left = bool(await self.blocking(LOOK_S, staged.find, self.root))
+            left = any(await self.blocking(LOOK_S, staged.find, self.root))
         except (AskTimeout, OSError) as error:
             log.warning("cannot list the staged volumes under %s: %s", self.root, error)
             left = True
@@ -178,7 +178,7 @@ class VolumeManager(Actor):
         while True:
             try:
                 found = await self.blocking(LOOK_S, in_use.find, self.root)
-                listed = await self._listed_in_use() if found.unreadable else ()
+                listed = await self._listed_in_use() if found.unreadable or found.lost else ()
             except (ActorError, OSError) as error:
                 log.warning("cannot list the CSI volumes under %s: %s; trying again", self.root, error)
                 await self.sleep(LOOK_S)
@@ -223,7 +223,7 @@ class VolumeManager(Actor):
 
     def _driver_registered(self, driver: str) -> None:
         self.reconciler.publisher.driver_registered(driver)
-        self.unstaging.driver_registered()
+        self.unstaging.driver_registered(driver)
 
     def describe(self) -> dict[str, Any]:
         """Counts, hanging volumes with seconds, failed volumes with errors, helpers, drivers, volumes still staged."""

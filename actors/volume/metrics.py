@@ -9,7 +9,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 import msgspec
@@ -59,7 +59,12 @@ class Metrics:
         """The last ones of CSI volumes, by the pod's UID and the name in the pod."""
         self._driver_asked: dict[tuple[str, str], float] = {}
         """Monotonic seconds of the last question about them."""
+        self._driver_errors: dict[tuple[str, str], tuple[str, str]] = {}
+        """Driver and error of volumes whose last question failed."""
+        self._drivers: dict[str, Semaphore] = {}
+        """A lock for each driver."""
         self._lock = Semaphore(1)
+        """Of answers. Periodic questions do not take it, since slow drivers would hold up all answers."""
 
     def start(self) -> None:
         """Ask drivers periodically. Without CSI volumes each period costs one look at the pods."""
@@ -69,16 +74,8 @@ class Metrics:
     async def _ask_drivers(self) -> None:
         if not any(pod.published for pod in self._pods.values()):
             return
-        async with self._lock:
-            self._forget_gone()
-            since = time.monotonic() - self._period_s
-            due = {
-                (uid, name)
-                for uid, pod in self._pods.items()
-                for name in pod.published
-                if self._driver_asked.get((uid, name), -math.inf) <= since
-            }
-            await self._measure_drivers(self._pods, due)
+        self._forget_gone()
+        await self._measure_drivers(self._pods, _keep)
 
     async def usages(self) -> VolumeUsages:
         """Figures of every pod that has volumes on disk."""
@@ -93,12 +90,12 @@ class Metrics:
             # Older figures that could not be renewed already include mounts and drivers.
             anew = [uid for uid in due if uid in measured]
             await self._measure_mounts(anew)
-            await self._measure_drivers(anew)
+            await self._measure_drivers(anew, self._add)
             return VolumeUsages(pods=tuple(self._latest.values()))
 
     def _forget_gone(self) -> None:
         self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
-        for known in (self._driver_figures, self._driver_asked):
+        for known in (self._driver_figures, self._driver_asked, self._driver_errors):
             for key in [key for key in known if key[0] not in self._pods]:
                 del known[key]
 
@@ -173,28 +170,29 @@ class Metrics:
         more = tuple(msgspec.structs.replace(one, claim=claim) for one in outcome.usages)
         self._latest[uid] = msgspec.structs.replace(latest, volumes=(*latest.volumes, *more))
 
-    async def _measure_drivers(self, uids: Iterable[str], only: Container[tuple[str, str]] | None = None) -> None:
-        """Add the figures of CSI drivers. All drivers are asked at the same time, so that none waits for another.
-
-        `only`: just keep those of these volumes, by the pod's UID and the name in the pod.
-        """
+    async def _measure_drivers(self, uids: Iterable[str], add: Add) -> None:
+        """`add` the figures of CSI drivers. All drivers are asked at the same time, so that none waits for another."""
         by_driver: dict[str, list[tuple[str, str, Volume]]] = {}
         for uid in uids:
             pod = self._pods.get(uid)
             for name, volume in pod.published.items() if pod is not None else ():
-                if only is None or (uid, name) in only:
-                    by_driver.setdefault(volume.driver, []).append((uid, name, volume))
-        add = self._add if only is None else _keep
-        await gather(*[self._actor.spawn(self._measure_driver(one, add), "csi usage") for one in by_driver.values()])
+                by_driver.setdefault(volume.driver, []).append((uid, name, volume))
+        each = [self._measure_in_turn(driver, volumes, add) for driver, volumes in by_driver.items()]
+        await gather(*[self._actor.spawn(one, "csi usage") for one in each])
 
-    async def _measure_driver(self, volumes: list[tuple[str, str, Volume]], add: Add) -> None:
+    async def _measure_in_turn(self, driver: str, volumes: list[tuple[str, str, Volume]], add: Add) -> None:
+        deadline = time.monotonic() + DRIVER_S
+        async with self._drivers.setdefault(driver, Semaphore(1)):
+            await self._measure_driver(volumes, add, deadline)
+
+    async def _measure_driver(self, volumes: list[tuple[str, str, Volume]], add: Add, deadline: float) -> None:
         """`add` one driver's figures, until its first failure; of each volume the pod's UID and the name in the pod.
 
-        The volumes that were asked about longest ago come first. The others keep their last figures.
+        The volumes that were asked about longest ago come first. The others keep their last figures, as do volumes that
+        were asked about within the period.
         """
-        deadline = time.monotonic() + DRIVER_S
         left = deque(sorted(volumes, key=lambda one: self._driver_asked.get(one[:2], -math.inf)))
-        while left and time.monotonic() <= deadline:
+        while left and self._is_driver_due(left[0]) and time.monotonic() <= deadline:
             uid, name, volume = left.popleft()
             pod, endpoint = self._pods.get(uid), self._registry.endpoint(volume.driver)
             if pod is None or not endpoint or name in pod.driver_calls:
@@ -206,13 +204,21 @@ class Metrics:
             except (HelperGone, HelperHung) as gone:
                 error = str(gone)
             if error:
-                log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
+                # A driver that always fails has the same text for each volume, in each period.
+                if (volume.driver, error) not in self._driver_errors.values():
+                    log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
+                self._driver_errors[uid, name] = volume.driver, error
+                self._driver_figures.pop((uid, name), None)
                 break
+            self._driver_errors.pop((uid, name), None)
             self._driver_figures[uid, name] = outcome
             add(uid, name, outcome)
         for uid, name, _ in left:
             if (before := self._driver_figures.get((uid, name))) is not None:
                 add(uid, name, before)
+
+    def _is_driver_due(self, one: tuple[str, str, Volume]) -> bool:
+        return time.monotonic() - self._driver_asked.get(one[:2], -math.inf) >= self._period_s
 
 
 def _keep(uid: str, name: str, outcome: Outcome) -> None:

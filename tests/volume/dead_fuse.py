@@ -33,12 +33,16 @@ _BODIES = {
     RELEASEDIR: b"",
     ACCESS: b"",
 }
+_FOUND = struct.pack("<5Q", 2, *[0] * 4) + _BODIES[GETATTR][16:]  # node ID, valid for no time
 
 
 class DeadFuse:
-    """Mounted on a directory that is made for it. Use with contextlib.closing."""
+    """Mounted on a directory that is made for it. Use with contextlib.closing.
 
-    def __init__(self, directory: Path, *, alive: bool = False) -> None:
+    `holds`: the name of an empty directory in it.
+    """
+
+    def __init__(self, directory: Path, *, alive: bool = False, holds: str = "") -> None:
         directory.mkdir(parents=True, exist_ok=True)
         self.path = directory
         self.asked = threading.Event()
@@ -46,7 +50,8 @@ class DeadFuse:
         self.askers: dict[int, str] = {}
         """Command lines by PID of the processes that called while it was dead."""
         self._alive = alive
-        self._held: list[tuple[int, int]] = []
+        self._name = holds.encode()
+        self._held: list[tuple[int, int, bytes]] = []
         self._lock = threading.Lock()
         self._fd = os.open("/dev/fuse", os.O_RDWR | os.O_CLOEXEC)
         self._end = os.eventfd(0)
@@ -62,11 +67,12 @@ class DeadFuse:
             except OSError:
                 return
             _, opcode, unique, _, _, _, pid, _ = _REQUEST.unpack_from(request)
+            name = request[_REQUEST.size :].rstrip(b"\0") if opcode == LOOKUP else b""
             with self._lock:
                 if self._alive or opcode == INIT:
-                    self._answer(opcode, unique)
+                    self._answer(opcode, unique, name)
                 elif opcode not in _NO_ANSWER:
-                    self._held.append((opcode, unique))
+                    self._held.append((opcode, unique, name))
                     self._note(pid)
                     self.asked.set()
 
@@ -74,10 +80,10 @@ class DeadFuse:
         with suppress(OSError):
             self.askers[pid] = Path(f"/proc/{pid}/cmdline").read_bytes().replace(b"\0", b" ").decode().strip()
 
-    def _answer(self, opcode: int, unique: int) -> None:
+    def _answer(self, opcode: int, unique: int, name: bytes) -> None:
         if opcode in _NO_ANSWER:
             return
-        body = _BODIES.get(opcode)
+        body = _FOUND if name and name == self._name else _BODIES.get(opcode)
         error = 0 if body is not None else ENOENT if opcode == LOOKUP else ENOSYS
         with suppress(OSError):  # who asked has gone meanwhile
             os.write(self._fd, _ANSWER.pack(_ANSWER.size + len(body or b""), -error, unique) + (body or b""))
@@ -86,6 +92,11 @@ class DeadFuse:
         """Stop answering."""
         with self._lock:
             self._alive = False
+
+    def leave(self) -> None:
+        """Take no more requests: a process that calls it can still be killed. Only `close` follows."""
+        os.eventfd_write(self._end, 1)
+        self._thread.join()
 
     def revive(self) -> None:
         """Answer all requests, also pending ones."""

@@ -146,7 +146,7 @@ def retry_forbidden(actor: ActorProcess, request: Any) -> Any:
 
 def unused(actor: ActorProcess) -> tuple[Staged, ...]:
     root = actor.settings.root_dir
-    return staged.unused(root, staged.find(root))
+    return staged.unused(root, staged.find(root).volumes)
 
 
 def refused(actor: ActorProcess, request: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from actors.volume.csi import disk, operations, raw_block, staged
+from actors.volume.ops import block
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Secrets, Staged, Volume
 from actors.volume.steps.errors import VolumeError
 from tests.volume.csi_driver import ALL, Driver, Fault, bound
@@ -89,15 +91,82 @@ def test_failed_unstaging_of_a_device_is_found_again(root: str, served: Driver) 
         with pytest.raises(VolumeError, match="was told to fail"):
             unmount(root, served)
         assert disk.find(root, "uid-1") == ()
-        assert staged.find(root) == (Staged("csi.test", "vol-1", "pv-1"),)
+        assert staged.find(root).volumes == (Staged("csi.test", "vol-1", "pv-1"),)
     with pytest.raises(VolumeError, match=r"is in use by volume vol-1 of driver csi\.test"):
         mount(root, served, Volume("uid-2", "pv-1", "csi.test", "vol-2", block=True))
     served.faults.clear()
     mount(root, served, OTHER)
     assert served.names().count("NodeStageVolume") == 2
-    assert staged.unused(root, staged.find(root)) == ()
+    assert staged.unused(root, staged.find(root).volumes) == ()
     unmount(root, served, OTHER)
     assert left(root) == []
+
+
+NAMESAKE = Volume("uid-2", "pv-1", "csi.test", "vol-2", block=True)
+"""A PersistentVolume that was made anew with the same name."""
+
+
+def test_refused_mount_does_not_block_the_name(root: str, served: Driver) -> None:
+    served.devices["vol-2"] = served.devices["vol-1"]
+    mount(root, served)
+    served.faults["NodeUnstageVolume"] = Fault("INTERNAL")
+    with pytest.raises(VolumeError, match="was told to fail"):
+        unmount(root, served)
+    with pytest.raises(VolumeError, match="is in use by volume vol-1"):
+        mount(root, served, NAMESAKE)
+    served.faults.clear()
+    unstage(root, served)
+    assert left(root) == []
+    mount(root, served, NAMESAKE)
+    unmount(root, served, NAMESAKE)
+    assert left(root) == []
+
+
+class Killed(BaseException):
+    """The helper's end."""
+
+
+@pytest.mark.parametrize("killed_in", ["mount", "unmount without a staging", "unstaging"])
+def test_kill_does_not_block_the_name(
+    root: str, served: Driver, monkeypatch: pytest.MonkeyPatch, killed_in: str
+) -> None:
+    def kill(*_: Any) -> None:
+        raise Killed
+
+    served.devices["vol-2"] = served.devices["vol-1"]
+    if killed_in == "unmount without a staging":
+        served.capabilities = ()
+    with monkeypatch.context() as patch:
+        if killed_in == "mount":
+            patch.setattr(block, "claim", kill)
+        else:
+            mount(root, served)
+            patch.setattr(disk, "remove_place", kill)
+        with pytest.raises(Killed):
+            (mount if killed_in == "mount" else unmount)(root, served)
+    mount(root, served, NAMESAKE)
+    assert disk.find(root, "uid-2") == (NAMESAKE,)
+    unmount(root, served, NAMESAKE)
+    assert left(root) == []
+
+
+def test_device_record_is_written_by_one_process(root: str, served: Driver, monkeypatch: pytest.MonkeyPatch) -> None:
+    locked, claim = [], block.claim
+
+    def look(place: str, uid: str) -> str:
+        fd = os.open(f"{root}/{PLACE}", os.O_RDONLY)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            locked.append(uid)
+        finally:
+            os.close(fd)
+        return claim(place, uid)
+
+    monkeypatch.setattr(block, "claim", look)
+    mount(root, served)
+    unmount(root, served)
+    assert locked == ["uid-1"], "until the pod's file is there; it is claimed again when the device is bound"
 
 
 def test_missing_secrets_fail_only_their_calls(root: str, served: Driver) -> None:

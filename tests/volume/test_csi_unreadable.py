@@ -62,7 +62,7 @@ def test_unreadable_record_does_not_hide_other_volumes(root: str, content: bytes
     name = "kubernetes.io/csi/csi.test^vol-1"
     unreadable.drop(root, "uid-1", ignore)
     assert os.listdir(f"{root}/pods/uid-1/volumes/kubernetes.io~csi") == ["pv-1"]
-    assert in_use.find(root) == ({"uid-1": {name}, "uid-2": {name}}, frozenset(), frozenset())
+    assert in_use.find(root) == ({"uid-1": {name}, "uid-2": {name}}, frozenset(), frozenset(), False)
 
 
 @pytest.mark.needs("mounts")
@@ -72,7 +72,7 @@ def test_unreadable_record_of_a_mounted_volume_keeps_its_pod(root: str) -> None:
     with pytest.raises(VolumeError, match="failed to open volume data file"):
         disk.find(root, "uid-1")
     assert disk.users(root, OTHER) == []
-    assert in_use.find(root) == ({}, frozenset(), {"uid-1"})
+    assert in_use.find(root) == ({}, frozenset(), {"uid-1"}, False)
     unreadable.drop(root, "uid-1", ignore)
     assert (place / disk.DATA).exists()
     subprocess.run(["umount", place / "mount"], check=True)
@@ -90,7 +90,7 @@ def test_unreadable_record_may_be_of_volumes_on_its_device(root: str) -> None:
         point = staged.path_of(root, one)
         os.mkdir(point)
         subprocess.run(["mount", "-t", "tmpfs", "none", point], check=True)
-    unused = lambda: set(staged.unused(root, staged.find(root)))  # noqa: E731
+    unused = lambda: set(staged.unused(root, staged.find(root).volumes))  # noqa: E731
     place = record(root, "uid-1", b"{")
     assert unused() == {first, second}, "it is not mounted"
     subprocess.run(["mount", "--bind", staged.path_of(root, first), place / "mount"], check=True)

@@ -184,6 +184,6 @@ def test_disk_of_a_pod_waits_for_its_attachment(server: Server) -> None:
         (publish,) = driver.of("NodePublishVolume")
         assert dict(publish.publish_context) == {"device": "/dev/x"}
         retry_forbidden(actor, UnmountPod(pod_uid=UID))
-        assert server.in_use()[-1] == ()
+        wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
     finally:
         driver.close()

@@ -5,17 +5,25 @@ The pods are on a shared mount, as on a node with systemd.
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
 import subprocess
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
 from actors._host.files import mounts
+from actors.volume.helper import channel
+from actors.volume.helper.process import Progress, serve
 from actors.volume.ops import removal, unmounting
 from actors.volume.ops.inside import DIRECTORY, opened
-from actors.volume.steps.errors import VolumeError
-from actors.volume.steps.places import EMPTY_DIR, LOCAL_VOLUME
+from actors.volume.steps.codec import Outcomes, decode_answer, encode
+from actors.volume.steps.errors import VolumeError, go_text
+from actors.volume.steps.places import EMPTY_DIR, LOCAL_VOLUME, NFS
+from actors.volume.steps.volumes import TearDown
 from tests.volume.dead_fuse import DeadFuse
 
 pytestmark = pytest.mark.needs("mounts")
@@ -66,6 +74,20 @@ class Node:
         return [one.mount_point for one in mounts.mounts_under(str(self.pod))]
 
 
+ELSEWHERE = """
+mount --make-private "$(findmnt -n -o TARGET -T "$1")"
+mount -t tmpfs far "$1"
+mount --make-shared "$1"
+mkdir "$1/inner"
+mount -t tmpfs inner "$1/inner"
+touch "$1/inner/precious"
+mount --rbind "$1" "$2"
+echo bound
+read -r _
+"""
+"""A container: binds a disk, which only its namespace has, into the volume. It ends with its input."""
+
+
 def run(*command: str | Path) -> None:
     subprocess.run(command, check=True)
 
@@ -104,6 +126,23 @@ def test_mounts_of_a_bound_tree_stay_at_its_source(node: Node, kind: str) -> Non
     assert node.left() == []
     assert (node.disk / "precious").exists()
     assert (node.disk / "inner/precious").exists()
+
+
+def test_mounts_stay_at_a_source_in_another_namespace(node: Node, tmp_path: Path) -> None:
+    far, point = tmp_path / "far", node.volume() / "a"
+    for one in (far, point):
+        one.mkdir()
+    command = ["unshare", "--mount", "--propagation", "unchanged", "sh", "-ec", ELSEWHERE, "sh", str(far), str(point)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as container:
+        assert container.stdout is not None
+        assert container.stdout.readline() == b"bound\n"
+        source = Path(f"/proc/{container.pid}/root{far}/inner/precious")
+        assert (point / "inner/precious").exists()
+        assert not mounts.type_at(str(far))
+        assert source.exists()
+        assert node.remove()
+        assert source.exists()
+        assert node.left() == []
 
 
 def test_operators_mount_in_a_local_volume_stays(node: Node) -> None:
@@ -145,6 +184,25 @@ def test_mount_in_use_is_refused_until_it_is_free(node: Node, kind: str) -> None
     assert list(node.pod.iterdir()) == []
 
 
+def test_busy_mount_may_have_any_name(node: Node) -> None:
+    point = Path(os.fsdecode(bytes(node.volume()) + b"/a\xff"))
+    point.mkdir()
+    run("mount", "-t", "tmpfs", "used", point)
+    actor, helper = channel.pair()
+    with closing(actor), closing(helper), (point / "used").open("w"):
+        channel.send(actor, encode((TearDown(uid=UID, slice_s=60.0),)))
+        actor.shutdown(socket.SHUT_WR)
+        serve(helper, Progress(), str(node.root))
+        answer = decode_answer(channel.receive(actor, wait=False) or b"")
+    assert isinstance(answer, Outcomes)
+    assert answer.outcomes[0].error.endswith("/v/a\\udcff: device or resource busy")
+
+
+@pytest.mark.parametrize("text", ["plain", "a\udcff", "\ud800"])
+def test_text_of_an_error_is_utf_8(text: str) -> None:
+    assert go_text("mkdir", text, OSError(errno.EBUSY, "busy")).encode()
+
+
 def test_slice_without_time_unmounts_one_at_least(node: Node) -> None:
     path = node.volume("memory")
     for number in range(3):
@@ -169,6 +227,21 @@ def test_mount_of_a_dead_server_is_not_asked(node: Node) -> None:
             dead.path.mkdir(parents=True, exist_ok=True)
             run("mount", "-t", "tmpfs", "none", dead.path)
         dead.close()
+
+
+@pytest.mark.needs("fuse")
+def test_dead_server_with_a_mount_below_is_not_detached(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(unmounting, "UNMOUNT_S", 2.0)
+    (node.disk / "inner").mkdir()
+    run("mount", "-t", "tmpfs", "inner", node.disk / "inner")
+    path = node.pod / f"volumes/{NFS}/v"
+    with closing(DeadFuse(path, alive=True, holds="b")) as dead:
+        run("mount", "--rbind", node.disk, path / "b")
+        dead.leave()
+        with pytest.raises(VolumeError, match=f"unmount {path}/b.*: device or resource busy"):
+            node.remove()
+        assert mounts.type_at(str(node.disk / "inner")) == "tmpfs"
+        assert mounts.type_at(str(path)) == "fuse"
 
 
 def test_link_on_the_way_to_a_mount_is_not_followed(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from actors.volume.csi import staged
 from proto.agent.actor import Describe
 from proto.node.node import SetVolumesInUse
 from proto.pods.events import RecordEvent
@@ -233,6 +234,31 @@ def test_volume_is_in_use_while_it_is_staged(server: Server, driver: Driver) -> 
     assert all(names == (UNIQUE,) for names in server.in_use()[told - 1 :])
     driver.faults.clear()
     wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
+
+
+@pytest.mark.needs("mounts")
+def test_damaged_staging_record_keeps_volumes_in_use(server: Server, driver: Driver) -> None:
+    server.attached = True
+    refusal(server)
+    server.report()
+    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
+    driver.faults["NodeUnstageVolume"] = Fault("INTERNAL")
+    server.actor.ask(UnmountPod(pod_uid=UID))
+    (one,) = staged.find(server.actor.settings.root_dir).volumes
+    data = Path(staged.path_of(server.actor.settings.root_dir, one)).parent / "vol_data.json"
+    content = data.read_bytes()
+    data.write_bytes(b"{")
+    server.documents["Node", "node"] = {"status": {"volumesInUse": [UNIQUE]}}
+    told = len(server.in_use())
+    server.attached = False  # the stand-in tells the Node's attached volumes from the reports
+    server.actor.restart()
+    driver.faults.clear()
+    wait_for(lambda: len(server.in_use()) > told, 20, "the next incarnation tells")
+    wait_for(lambda: server.actor.ask(Describe()).state["helpers"]["idle"], 20, "the staged volumes were listed")
+    assert set(server.in_use()[told:]) == {(UNIQUE,)}
+    data.write_bytes(content)
+    wait_for(lambda: server.in_use()[-1] == (), 20, "it is unstaged later, and in use no more")
+    assert not data.exists()
 
 
 @pytest.mark.needs("mounts")

@@ -5,11 +5,12 @@ All of them are below directories that only root may enter; containers see only 
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeAlias
 
 import msgspec
@@ -94,6 +95,34 @@ def check_record(place: str, volume: Volume) -> None:
         raise VolumeError(text)
 
 
+@contextmanager
+def device_records(root: str) -> Iterator[None]:
+    """Hold the records of all raw devices while one is checked and changed; a kill ends it. Raises OSError.
+
+    Their directories have the PersistentVolumes' names, so two volumes may have the same one.
+    """
+    top = places.csi_block_volumes_dir(root)
+    make_dirs(top)
+    fd = os.open(top, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def remove_device_record(root: str, directory: str) -> None:
+    """Remove the record of a raw device, unless a pod has or may have the device. Raises VolumeError."""
+    place = places.csi_block_dir(root, directory)
+    if names(f"{place}/dev"):
+        return
+    with suppress(OSError):
+        os.rmdir(f"{place}/dev")
+    remove_place(f"{place}/data", "")
+    with suppress(OSError):
+        os.rmdir(place)
+
+
 class Unreadable(NamedTuple):
     """The record of a mounted volume that cannot be read."""
 
@@ -105,16 +134,17 @@ class Unreadable(NamedTuple):
 
 def find(root: str, uid: str) -> tuple[Volume, ...]:
     """CSI volumes that a pod has or may have. Raises VolumeError when the record of a mounted volume is unreadable."""
-    found, unreadable = look(root, uid)
+    found, unreadable = look(root, uid, warn=True)
     for one in unreadable:
         raise one.error
     return found
 
 
-def look(root: str, uid: str) -> tuple[tuple[Volume, ...], tuple[Unreadable, ...]]:
+def look(root: str, uid: str, *, warn: bool = False) -> tuple[tuple[Volume, ...], tuple[Unreadable, ...]]:
     """CSI volumes that a pod has or may have, and its mounted volumes whose record is unreadable.
 
     An unreadable record of a volume that is not mounted is left out: it must not hold up the pod's other volumes.
+    `warn`: log it. Looks at all pods come again and again, so they do not.
     """
     found: list[Volume] = []
     unreadable: list[Unreadable] = []
@@ -125,7 +155,7 @@ def look(root: str, uid: str) -> tuple[tuple[Volume, ...], tuple[Unreadable, ...
             mounted = next((one for one in mount_points if is_mount(one)), "")
             if mounted:
                 unreadable.append(Unreadable(mounted, error, block))
-            else:
+            elif warn:
                 log.warning("%s; leaving the volume out, since it is not mounted", error)
             continue
         if data or block:

@@ -104,7 +104,11 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.Volume
 
 
 def _record_staging(place: str, volume: Volume) -> None:
-    disk.write_data(place, {"volumeHandle": volume.handle, "driverName": volume.driver})
+    record = {"volumeHandle": volume.handle, "driverName": volume.driver}
+    with suppress(VolumeError):
+        if record.items() <= disk.read_data(place).items():
+            return  # a full disk must not keep a pod from its end
+    disk.write_data(place, record)
 
 
 def _give_to_group(step: CsiMount, capabilities: frozenset[str], target: str, mark: Mark) -> None:
@@ -140,15 +144,14 @@ def _unmount(root: str, volume: Volume, plugin: Plugin) -> None:
     requests.unpublish(plugin, volume, f"{place}/mount")
     staging = places.csi_staging_dir(root, volume.driver, volume.handle)
     if os.path.exists(staging):
-        _record_staging(staging, volume)  # after this only that record has driver and handle; it may be damaged
+        _record_staging(staging, volume)  # after this only that record has driver and handle; a damaged one is mended
     disk.remove_place(place, "mount")
 
 
 def unstage(root: str, step: CsiUnstage, mark: Mark) -> None:
     """Undo the staging, unless a pod has the volume or may have it. Raises VolumeError, OSError."""
     one = step.staged
-    found = staged.find(root)
-    if one not in staged.unused(root, found):
+    if not staged.is_recorded(root, one) or not staged.unused(root, [one], mark):
         return
     with connected(step.socket, mark) as plugin:
         requests.unstage(plugin, one, staged.path_of(root, one))

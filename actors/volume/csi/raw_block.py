@@ -11,6 +11,7 @@ import os
 from contextlib import suppress
 
 from actors._host.files import paths
+from actors._host.files.listing import names
 from actors.volume.csi import disk, policy
 from actors.volume.csi.driver import CallFailed, Plugin
 from actors.volume.csi.requests import Mark, capability, grow, publication, staging, unpublish
@@ -34,10 +35,12 @@ def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
         raise VolumeError(step.secrets.stage_error, SET_UP_FAILED)
     # The removal looks for a pod's devices below this directory.
     make_dirs(f"{paths.pod_devices_dir(root, volume.uid)}/{places.CSI}")
-    make_dirs(f"{place}/dev")
-    disk.check_record(f"{place}/data", volume)
-    disk.write_data(f"{place}/data", policy.volume_data(step))
-    block.claim(f"{place}/dev", volume.uid)
+    with disk.device_records(root):
+        # The record of a volume that no pod has, and that is not staged, is left from a kill.
+        if names(f"{place}/dev") or os.path.exists(places.csi_block_staging_dir(root, volume.spec_name)):
+            disk.check_record(f"{place}/data", volume)
+        disk.write_data(f"{place}/data", policy.volume_data(step))
+        block.claim(f"{place}/dev", volume.uid)
     staged = _stage(root, step, plugin, capabilities) if stages else ""
     target = places.csi_block_target(root, volume.spec_name, volume.uid)
     make_dirs(os.path.dirname(target))
@@ -83,27 +86,21 @@ def unmount(root: str, volume: Volume, plugin: Plugin, mark: Mark) -> None:
 
 def give_back(root: str, spec_name: str, uid: str) -> None:
     """Remove the file of a pod that no longer has the device, and the record after the last pod and the staging."""
-    block.give_back(f"{places.csi_block_dir(root, spec_name)}/dev", uid)
     with suppress(OSError):
         os.rmdir(os.path.dirname(places.csi_block_target(root, spec_name, uid)))
-    _remove_record(root, spec_name)
+    with disk.device_records(root):
+        block.give_back(f"{places.csi_block_dir(root, spec_name)}/dev", uid)
+        if not os.path.exists(places.csi_block_staging_dir(root, spec_name)):
+            disk.remove_device_record(root, spec_name)
 
 
 def remove_staging(root: str, directory: str) -> None:
     """Remove the staging directory of an unstaged device, then its record. Raises VolumeError."""
     staged = places.csi_block_staging_dir(root, directory)
-    try:
-        with suppress(FileNotFoundError):
-            os.rmdir(staged)
-    except OSError as error:
-        raise VolumeError(f"failed to clean up {staged}: {(error.strerror or str(error)).lower()}") from error
-    _remove_record(root, directory)
-
-
-def _remove_record(root: str, spec_name: str) -> None:
-    place = places.csi_block_dir(root, spec_name)
-    if os.path.isdir(f"{place}/dev") or os.path.exists(places.csi_block_staging_dir(root, spec_name)):
-        return
-    disk.remove_place(f"{place}/data", "")
-    with suppress(OSError):
-        os.rmdir(place)
+    with disk.device_records(root):
+        try:
+            with suppress(FileNotFoundError):
+                os.rmdir(staged)
+        except OSError as error:
+            raise VolumeError(f"failed to clean up {staged}: {(error.strerror or str(error)).lower()}") from error
+        disk.remove_device_record(root, directory)

@@ -60,10 +60,8 @@ def _drop_raw(root: str, uid: str, directory: str, target: str, progress: Callab
     block.unmap_device(root, uid, places.CSI, directory, f"{place}/dev", progress)
     with suppress(FileNotFoundError):
         os.unlink(target)
-    block.give_back(f"{place}/dev", uid)
     with suppress(OSError):
         os.rmdir(os.path.dirname(target))
-    if not os.path.isdir(f"{place}/dev"):  # it was the last pod's
-        disk.remove_place(f"{place}/data", "")
-        with suppress(OSError):
-            os.rmdir(place)
+    with disk.device_records(root):
+        block.give_back(f"{place}/dev", uid)
+        disk.remove_device_record(root, directory)

@@ -35,6 +35,8 @@ class Found(NamedTuple):
     staged: frozenset[str]
     unreadable: frozenset[str]
     """UIDs of pods with a mounted volume whose record is unreadable. Its name is not known."""
+    lost: bool
+    """Such a volume is staged, or may be."""
 
 
 def find(root: str) -> Found:
@@ -42,14 +44,15 @@ def find(root: str) -> Found:
     by_pod: dict[str, set[str]] = {}
     unreadable = set()
     for uid in names(paths.pods_dir(root)):
-        volumes, lost = disk.look(root, uid)
+        volumes, lost = disk.look(root, uid, warn=True)
         if found := {_name(one) for one in volumes} - {""}:
             by_pod[uid] = found
         for one in lost:
             log.error("pod %s: %s; its volume counts as in use while the pod is here", uid, one.error)
             unreadable.add(uid)
-    kept = frozenset(unique_name(one.driver, one.handle) for one in staged.find(root))
-    return Found(by_pod, kept, frozenset(unreadable))
+    kept = staged.find(root)
+    left = frozenset(unique_name(one.driver, one.handle) for one in kept.volumes)
+    return Found(by_pod, left, frozenset(unreadable), lost=bool(kept.unreadable))
 
 
 def _name(volume: Volume) -> str:
@@ -85,13 +88,14 @@ class InUse:
     def take_over(self, found: Found, listed: Iterable[str]) -> None:
         """Add the volumes that were found on disk, and start reporting.
 
-        `listed`: the Node's volumes in use. A pod with an unreadable record may have any of them.
+        `listed`: the Node's volumes in use. A pod with an unreadable record may have any of them, and any may be staged
+        if the record of a staged one is unreadable.
         """
         more = found.by_pod | {uid: found.by_pod.get(uid, set()).union(listed) for uid in found.unreadable}
         for uid, volumes in more.items():
             if uid not in self._dropped:
                 self._by_pod.setdefault(uid, set()).update(volumes)
-        self.leaving |= found.staged
+        self.leaving |= found.staged.union(listed if found.lost else ())
         self._known = True
         self._dropped.clear()
         self.tell()
@@ -120,7 +124,10 @@ class InUse:
             self.on_leaving()
 
     def settle(self, left: frozenset[str], found: Iterable[Staged]) -> None:
-        """Remove volumes that are not staged. `left`: `leaving` as it was before the staged volumes were listed."""
+        """Remove volumes that are not staged. `left`: `leaving` as it was before the staged volumes were listed.
+
+        All of them have to be known: not while the record of one is unreadable.
+        """
         before = self.names()
         self.leaving -= left.difference(unique_name(one.driver, one.handle) for one in found)
         if self.names() != before:

@@ -25,7 +25,7 @@ from actors.volume.helper import channel
 from actors.volume.ops import inside, removal, setup, subpath, usage
 from actors.volume.steps import csi, volumes
 from actors.volume.steps.codec import Outcome, Outcomes, Step, Unexpected, decode_steps, encode, step_name
-from actors.volume.steps.errors import ChildStuck, VolumeError, go_text
+from actors.volume.steps.errors import ChildStuck, VolumeError, go_text, shown
 from proto.common.safe_text import indented
 
 PAGE_BYTES = 4096
@@ -113,7 +113,7 @@ def serve(sock: socket.socket, progress: Progress, root: str) -> None:
                 tuple(_outcome(root, step, index, progress) for index, step in enumerate(decode_steps(packet)))
             )
         except Exception:
-            answer = Unexpected(traceback.format_exc())
+            answer = Unexpected(shown(traceback.format_exc()))
         try:
             channel.send(sock, encode(answer))
         except BrokenPipeError:
@@ -125,7 +125,7 @@ def _outcome(root: str, step: Step, index: int, progress: Progress) -> Outcome:
     try:
         return carry_out(root, step, lambda name, files=0: progress.at(index, name, files))
     except VolumeError as error:
-        return Outcome(str(error), error.stage, grown=error.grown, mismatch=error.mismatch)
+        return Outcome(shown(str(error)), error.stage, grown=error.grown, mismatch=error.mismatch)
     except ChildStuck as kept:
         return Outcome(str(kept), stuck_pid=kept.pid, stuck_since=kept.since)
     except OSError as error:
@@ -161,8 +161,9 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             unreadable.drop(root, step.uid, at)
             outcome = Outcome(csi_volumes=disk.find(root, step.uid))
         case csi.CsiStaged():
-            found = staged.find(root)
-            outcome = Outcome(staged=found, unused=staged.unused(root, found))
+            found = staged.find(root, lambda: at(""))
+            unused = staged.unused(root, found.volumes, lambda: at(""))
+            outcome = Outcome(staged=found.volumes, unused=unused, unreadable=found.unreadable)
         case csi.Register() | csi.Describe() | csi.CsiMount() | csi.CsiUnmount() | csi.CsiUnstage() | csi.CsiMeasure():
             from actors.volume.csi import dispatch  # noqa: PLC0415 - gRPC and the stubs, only for drivers
 

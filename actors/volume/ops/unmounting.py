@@ -51,6 +51,8 @@ def _unmount(directory: int, plugin: str, name: str, path: str, progress: Callab
     # Without its server a plain unmount hangs. MNT_FORCE fails the pending calls; MNT_DETACH only hides the mount.
     for flag in (0, mounts.MNT_FORCE, mounts.MNT_DETACH) if plugin == NFS else (0,):
         try:
+            if flag == mounts.MNT_DETACH:
+                _check_nothing_below(path)
             commands.call(partial(unmount, directory, path, flag), UNMOUNT_S, progress)
             return
         except TimeoutError:
@@ -58,8 +60,14 @@ def _unmount(directory: int, plugin: str, name: str, path: str, progress: Callab
         except OSError as error:
             if error.errno == errno.EBUSY and flag == mounts.MNT_FORCE:
                 continue
-            raise VolumeError(tear_down_message(name, go_text("unmount", path, error))) from error
+            raise VolumeError(tear_down_message(name, go_text("unmount", error.filename or path, error))) from error
     raise VolumeError(tear_down_message(name, f"unmount {path}: did not return in {UNMOUNT_S:.0f} s"))
+
+
+def _check_nothing_below(path: str) -> None:
+    # MNT_DETACH takes the whole tree, and each mount also at its source, such as a disk of the node.
+    for point in _points(path)[1]:
+        raise OSError(errno.EBUSY, os.strerror(errno.EBUSY), point)
 
 
 def unmount(directory: int, path: str, flags: int = 0, tick: Callable[[], object] = bool) -> None:
@@ -80,18 +88,13 @@ def unmount_below(directory: int, path: str, tick: Callable[[], object]) -> bool
 
     `tick` is called after each one. Raises OSError with the path of a mount that stays, such as one in use.
     """
-    top = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
-    table = mounts.mounts_under("/")
-    inside = [one for one in table if f"{one.mount_point}/".startswith(f"{top}/")]
-    below = [one.mount_point for one in inside if one.mount_point != top]
+    top, below = _points(path)
     if not below:
         return False
-    elsewhere = {one.device for one in table if not f"{one.mount_point}/".startswith(f"{top}/")}
-    shown = {f"{one.mount_point}/" for one in inside if one.device in elsewhere}
-    # An unmount below a bind of a shared mount would also unmount at its source, such as a disk of the node. Other
-    # mounts stay shared: an unmount then also reaches copies in other namespaces, which would keep the file system.
-    for point, following in pairwise(sorted({f"{one.mount_point}/" for one in inside})):
-        if point in shown and following.startswith(point):
+    # An unmount below a bind of a shared mount would also unmount at its source, such as a disk of the node. No table
+    # here shows a source in another namespace. So an unmount reaches no copy elsewhere: it goes with its directory.
+    for point, following in pairwise(sorted({f"{one}/" for one in (top, *below)})):
+        if following.startswith(point):
             with _unless_gone(), _walked(directory, _names(top, point)) as mounted:
                 mounts.mount("none", f"/proc/self/fd/{mounted}", "", "", _MS_PRIVATE)
     for point in sorted(below, key=lambda one: one.count("/"), reverse=True):
@@ -106,6 +109,12 @@ def _unmount_one(directory: int, path: str, flags: int = 0) -> None:
         mounts.unmount(f"/proc/self/fd/{directory}/{os.path.basename(path)}", flags)
     except OSError as error:
         raise OSError(error.errno, error.strerror, path) from error
+
+
+def _points(path: str) -> tuple[str, list[str]]:
+    """`path` as the mount table has it, and the mount points below it. The table tells them, so no server is asked."""
+    top = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
+    return top, [one.mount_point for one in mounts.mounts_under(top) if one.mount_point != top]
 
 
 def _names(top: str, point: str) -> list[str]:

@@ -51,6 +51,8 @@ class Outcome(Record, frozen=True):
     staged: tuple[csi.Staged, ...] = ()
     unused: tuple[csi.Staged, ...] = ()
     """Staged volumes that no pod has."""
+    unreadable: tuple[str, ...] = ()
+    """Errors of records of staged volumes."""
     driver: csi.DriverInfo | None = None
     data: bytes = b""
 

@@ -33,7 +33,12 @@ class ChildStuck(Exception):
 
 def go_text(call: str, path: str, error: OSError) -> str:
     """An OSError as Go's *PathError prints it: `mkdir /x: permission denied`."""
-    return f"{call} {path}: {(error.strerror or str(error)).lower()}"
+    return shown(f"{call} {path}: {(error.strerror or str(error)).lower()}")
+
+
+def shown(text: str) -> str:
+    """The text with escapes for bytes that are not UTF-8: containers choose names, and a message has to be UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def tear_down_message(name: str, error: str) -> str:

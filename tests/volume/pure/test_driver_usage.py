@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import itertools
+import time
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from actors._base import Future
 from actors.volume import metrics as module
 from actors.volume.metrics import DRIVER_S, Metrics
+from proto.pods.volume import PodVolumeUsage
+from tests.volume.pure.test_unstaging import Node
 
 
 class Pool:
@@ -27,19 +31,22 @@ class Pool:
         return (SimpleNamespace(error="it fails" if step.name in self.failing else "", usages=()),)
 
 
-def made(pool: Pool, count: int, monkeypatch: pytest.MonkeyPatch) -> tuple[Metrics, list[Any], list[str]]:
+def made(
+    pool: Pool, count: int, monkeypatch: pytest.MonkeyPatch, period_s: float = 0.0
+) -> tuple[Metrics, list[Any], list[str]]:
     monkeypatch.setattr(module.time, "monotonic", lambda: pool.now)
     volumes = [("u", f"v{number}", SimpleNamespace(driver="d")) for number in range(count)]
     pods: Any = {"u": SimpleNamespace(driver_calls={})}
     registry: Any = SimpleNamespace(endpoint=lambda _: "unix:///d.sock")
-    subject = Metrics(None, pool, registry, pods, 60.0)  # type: ignore[arg-type]
+    subject = Metrics(None, pool, registry, pods, period_s)  # type: ignore[arg-type]
     shown: list[str] = []
     return subject, volumes, shown
 
 
 def measure(subject: Metrics, volumes: list[Any], shown: list[str]) -> None:
+    deadline = module.time.monotonic() + DRIVER_S
     with pytest.raises(StopIteration):
-        subject._measure_driver(volumes, lambda _, name, __: shown.append(name)).send(None)
+        subject._measure_driver(volumes, lambda _, name, __: shown.append(name), deadline).send(None)
 
 
 def test_every_volume_of_a_slow_driver_is_measured_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -63,3 +70,52 @@ def test_volume_that_fails_hides_no_other_for_good(monkeypatch: pytest.MonkeyPat
             break
         assert number < 3
     assert sorted(shown) == ["v1", "v2", "v3"]
+
+
+def test_volume_that_was_asked_about_lately_keeps_its_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(took_s=0.1)
+    subject, volumes, shown = made(pool, 3, monkeypatch, period_s=60.0)
+    measure(subject, volumes[:2], shown)
+    shown.clear()
+    measure(subject, volumes, shown)
+    assert (pool.asked, sorted(shown)) == (["v0", "v1", "v2"], ["v0", "v1", "v2"])
+    pool.now += 60.0
+    measure(subject, volumes, shown)
+    assert pool.asked[3:] == ["v0", "v1", "v2"]
+
+
+def test_error_that_stays_the_same_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    pool = Pool(took_s=0.1)
+    subject, volumes, shown = made(pool, 3, monkeypatch)
+    pool.failing = {"v0", "v1", "v2"}
+    for _ in range(6):
+        measure(subject, volumes, shown)
+    assert (len(pool.asked), len(caplog.messages)) == (6, 1)
+    pool.failing = {"v2"}
+    for _ in range(3):
+        measure(subject, volumes, shown)
+    assert len(caplog.messages) == 1
+    pool.failing = set()
+    measure(subject, volumes, shown)
+    pool.failing = {"v2"}
+    measure(subject, volumes, shown)
+    assert len(caplog.messages) == 2, "it had answered meanwhile"
+
+
+def test_answer_does_not_wait_for_a_periodic_question() -> None:
+    node: Any = Node()
+    asked: list[str] = []
+    pool: Any = SimpleNamespace(run=lambda step, **_: asked.append(step.name) or Future())  # it never answers
+    volume = SimpleNamespace(driver="d")
+    pods: Any = {"u": SimpleNamespace(published={"v": volume}, driver_calls={}, on_disk=True, actual={})}
+    registry: Any = SimpleNamespace(endpoint=lambda _: "/d.sock")
+    subject = Metrics(node, pool, registry, pods, 60.0)
+    subject._latest["u"] = one = PodVolumeUsage(pod_uid="u", time=time.time(), volumes=())
+    node.spawn(subject._ask_drivers(), "periodic")
+    node.work()
+    assert asked == ["v"]
+    answer = node.spawn(subject.usages(), "answer")
+    node.work()
+    assert answer.result(0).pods == (one,)
