@@ -55,7 +55,7 @@ def of_reservation(reservation: Mapping[str, str], settings: Settings, *, compre
     """Return the limits of a reservation's cgroup. Raises QuantityError.
 
     `compressible`: only those of CPU time, which can be taken back at any time. With Memory QoS the kernel does not
-    reclaim the reserved memory.
+    reclaim the reserved memory. Without it a protection stays: the operator, whose cgroup it is, may have set it.
     """
     amounts = {name: amount(name, quantity) for name, quantity in reservation.items()}
     limits = _limits({name: total for name, total in amounts.items() if name == "cpu" or not compressible})

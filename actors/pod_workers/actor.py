@@ -169,7 +169,7 @@ class PodWorkers(Actor):
             allocated=lambda pod: self.allocations.current(pod),  # noqa: PLW0108 - built below
             may_decide=lambda uid: self.api_gate.may_decide(uid),  # noqa: PLW0108 - built below
             refresh_node=lambda uid: self.api_gate.refresh_node(uid),  # noqa: PLW0108 - built below
-            assign=lambda uid: self.assignments.assign(uid),  # noqa: PLW0108 - built below
+            assign=lambda uid, trial: self.assignments.assign(uid, trial=trial),
             release=lambda uid: self.assignments.pod_gone(uid),  # noqa: PLW0108 - built below
         )
         self.admission_queue = AdmissionQueue(self.desired, host.node, callbacks, self.checkpoint.saved.rejected)

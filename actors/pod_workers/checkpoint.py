@@ -6,6 +6,8 @@ checkpoint directory.
 
 from __future__ import annotations
 
+import functools
+import itertools
 import logging
 import os
 import threading
@@ -37,6 +39,11 @@ def path(root_dir: str) -> str:
     return os.path.join(paths.checkpoints_dir(root_dir), "pod_workers.json")
 
 
+def recent_path(root_dir: str) -> str:
+    """The path of a newer copy, which need not be on the disk yet: a power cut may lose or damage it."""
+    return os.path.join(paths.checkpoints_dir(root_dir), "pod_workers-recent.json")
+
+
 @dataclass(frozen=True, slots=True)
 class Saved:
     """The content of the checkpoint."""
@@ -51,61 +58,66 @@ class Saved:
     """By pod UID and CRI ID. Empty after a reboot."""
     replaced: dict[str, dict[str, Replaced]] = field(default_factory=dict)
     """By pod UID and container name: kills whose start has not followed yet. Inner dicts do not change."""
+    number: int = 0
+    """Of the write. It grows."""
 
 
 def load(root_dir: str) -> Saved:
-    """Read the file; without it all parts are empty."""
-    data = checkpoint.load(path(root_dir), VERSION) or {}
+    """Read the newer of the two files; without them all parts are empty."""
+    files = [checkpoint.load(one, VERSION) or {} for one in (path(root_dir), recent_path(root_dir))]
+    data = max(files, key=lambda file: file.get("number", 0))
     rejected = {uid: (reason, message) for uid, reason, message in data.get("rejected", [])}
     of_this_boot = data if data.get("boot_id") == boot_id() else {}
     ends = end_record.from_plain(of_this_boot.get("ends", []))
     container_ends = end_record.containers_from_plain(of_this_boot.get("container_ends", []))
     replaced = back_off.replaced_from_plain(data.get("replaced", []))
-    return Saved(back_off.from_plain(data.get("back_offs", [])), rejected, ends, container_ends, replaced)
-
-
-def save(root_dir: str, saved: Saved, *, sync: bool = True) -> None:
-    """Write the values of now; `sync` as in `checkpoint.save`. Raises OSError."""
-    data = {
-        "boot_id": boot_id(),
-        "back_offs": back_off.to_plain(dict(saved.back_offs)),
-        "replaced": back_off.replaced_to_plain(dict(saved.replaced)),
-        "ends": end_record.to_plain(dict(saved.ends)),
-        "container_ends": end_record.containers_to_plain(dict(saved.container_ends)),
-        # A pod that was rejected because the machine shut down is decided on again after the boot.
-        "rejected": [[uid, *why] for uid, why in dict(saved.rejected).items() if why[0] != NOT_ADMITTED],
-    }
-    checkpoint.save(path(root_dir), VERSION, data, sync=sync)
+    back_offs = back_off.from_plain(data.get("back_offs", []))
+    return Saved(back_offs, rejected, ends, container_ends, replaced, data.get("number", 0))
 
 
 class Checkpoint:
-    """Owns the checkpointed values. Used in the actor's mailbox thread.
+    """Owns the checkpointed values. Used in the actor's mailbox thread, but for `save` and `outlive_kill`.
 
     Workers change all but `rejected`, which the admission queue changes, in place.
     """
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
-        self._saving = False
+        self._saving = self._changed = False
         self._saved_at = 0.0
         self._writing = threading.Lock()
+        self._writing_recent = threading.Lock()
         self.saved = load(actor.settings.root_dir)
+        self._numbers = itertools.count(self.saved.number + 1)
+        self._asked = self._written = 0
+        """Calls of `outlive_kill`, and the last one whose values are in the recent file."""
+        self._asking = threading.Lock()
 
     def save_soon(self) -> None:
         """Write once for all changes of the next moments, in a pool thread: the disk may take long."""
+        self._changed = True
         if not self._saving:
             self._saving = True
             wait_s = max(SAVE_SOON_S, self._saved_at + SAVE_PERIOD_S - time.monotonic())
             self._actor.after(wait_s, lambda: self._actor.spawn(self._save_in_thread(), "save_checkpoint"))
 
     async def _save_in_thread(self) -> None:
-        self._saving = False
+        self._changed = False
         self._saved_at = time.monotonic()
-        await self._in_thread(self._save_then_sync)
+        await self._in_thread(self.save)
+        self._saving = False
+        if self._changed:
+            self.save_soon()
 
     async def outlive_kill(self) -> None:
-        """Return when a kill of this process loses no value of now. Waits for no disk; a power cut may lose them."""
-        await self._in_thread(self._save_unsynced)
+        """Return when a kill of this process loses no value of now. It waits for no disk. From any thread.
+
+        Calls that come together share a write.
+        """
+        with self._asking:
+            self._asked += 1
+            call = self._asked
+        await self._in_thread(functools.partial(self._save_recent, call))
 
     async def _in_thread(self, write: Callable[[], None]) -> None:
         try:
@@ -113,28 +125,34 @@ class Checkpoint:
         except AskTimeout as error:
             self._log_failure(error)
 
+    def _save_recent(self, call: int) -> None:
+        with self._writing_recent:
+            if call > self._written:
+                self._written = self._asked
+                self._write(recent_path(self._actor.settings.root_dir), sync=False)
+
     def save(self) -> None:
         """Write now, and return when it is on the disk. From any thread; the later of two writes has the later values.
 
         An error is logged; a restart then forgets the changes.
         """
-        self._save(sync=True)
+        with self._writing:
+            self._write(path(self._actor.settings.root_dir), sync=True)
 
-    def _save_unsynced(self) -> None:
-        self._save(sync=False)
-
-    def _save_then_sync(self) -> None:
-        """The disk may take seconds: a kill meanwhile loses nothing, and other writes do not wait."""
-        self._save(sync=False)
+    def _write(self, file: str, *, sync: bool) -> None:
+        number, saved = next(self._numbers), self.saved
+        data = {
+            "number": number,
+            "boot_id": boot_id(),
+            "back_offs": back_off.to_plain(dict(saved.back_offs)),
+            "replaced": back_off.replaced_to_plain(dict(saved.replaced)),
+            "ends": end_record.to_plain(dict(saved.ends)),
+            "container_ends": end_record.containers_to_plain(dict(saved.container_ends)),
+            # A pod that was rejected because the machine shut down is decided on again after the boot.
+            "rejected": [[uid, *why] for uid, why in dict(saved.rejected).items() if why[0] != NOT_ADMITTED],
+        }
         try:
-            checkpoint.sync_file(path(self._actor.settings.root_dir))
-        except OSError as error:
-            self._log_failure(error)
-
-    def _save(self, *, sync: bool) -> None:
-        try:
-            with self._writing:
-                save(self._actor.settings.root_dir, self.saved, sync=sync)
+            checkpoint.save(file, VERSION, data, sync=sync)
         except OSError as error:
             self._log_failure(error)
 

@@ -11,11 +11,12 @@ from msgspec.structs import replace
 
 from actors._base import MailboxActor
 from actors._base.messaging.waits import Standing, Subject
-from actors._host.node.critical import SOURCE_ANNOTATION, is_static
+from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.model.metrics import static_label
+from actors.pod_workers.model.orphans import is_rebuilt
 from actors.pod_workers.resources.resize_conditions import Pending
 from actors.pod_workers.worker import PodWorker, Stage
 from proto.pods.pod_workers import PodWorkerState
@@ -127,8 +128,8 @@ def set_gauges(workers: Mapping[str, PodWorker], desired: Desired, pending: Mapp
 
 def _kind(pod: Pod, desired: bool) -> tuple[str, str]:
     """The labels `config` and `static` of a pod with a worker."""
-    if not desired and SOURCE_ANNOTATION not in pod.metadata.annotations:
-        return RUNTIME_ONLY  # each source marks its pods; the runtime's labels do not have the mark
+    if not desired and is_rebuilt(pod):
+        return RUNTIME_ONLY
     return "desired" if desired else "orphan", static_label(pod)
 
 

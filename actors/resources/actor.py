@@ -179,7 +179,7 @@ class Resources(Actor):
         """Assign resources to the pod's containers. Device plugins are asked while other pods are admitted."""
         admission = self._admissions.begin(request.pod.metadata.uid)
         try:
-            await self._assign(request.pod, admission, running=request.running)
+            await self._assign(request, admission)
         finally:
             self._admissions.end(admission)
             again = admission.chosen and self._refused_meanwhile
@@ -187,22 +187,24 @@ class Resources(Actor):
             self._tell_state(again=again)
         return Done()
 
-    async def _assign(self, pod: Pod, admission: Admission, *, running: bool) -> None:
+    async def _assign(self, request: AdmitPod, admission: Admission) -> None:
+        pod = request.pod
         try:
-            await self._take(pod, admission, running=running)
+            await (self._try(pod, admission) if request.trial else self._take(pod, admission, running=request.running))
         except (NotYetError, AllocationError) as error:
             refusal = self._refusal(error, admission)
             if not refusal.retry:
-                self._count_rejection(error)
+                self._count_rejection(pod, error)
             if admission.withdrawn or not refusal.retry:
-                self._managers.undecided.decided(admission.pod_uid)
+                self._managers.counted.forget(admission.pod_uid)
             self._undo(admission)
             raise refusal from error
-        self._managers.undecided.decided(admission.pod_uid)
         if admission.withdrawn:
+            self._managers.counted.forget(admission.pod_uid)
             raise Refused(NOT_YET, WITHDRAWN)
-        self._pods[admission.pod_uid] = pod
-        scope.count_aligned(pod, self._managers.topology)
+        if not request.trial:
+            self._pods[admission.pod_uid] = pod
+        scope.count_aligned(pod, self._managers.topology, self._managers.counted)
 
     async def _take(self, pod: Pod, admission: Admission, *, running: bool) -> None:
         providers = self._managers.pinning if running else self._managers.providers
@@ -212,6 +214,15 @@ class Resources(Actor):
         admission.chosen = True
         if not admission.withdrawn and not running:
             await self._devices.finish(pod)
+
+    async def _try(self, pod: Pod, admission: Admission) -> None:
+        """Assign and free again, before the next pod has its turn."""
+        async with self._one_at_a_time:
+            try:
+                if not admission.withdrawn:
+                    await self._align(pod, self._managers.providers, admission)
+            finally:
+                self._free(admission.pod_uid)
 
     def _refusal(self, error: NotYetError | AllocationError, admission: Admission) -> Refused:
         if admission.withdrawn:  # the pod's resources went away under it: the error says nothing about the pod
@@ -225,16 +236,18 @@ class Resources(Actor):
             return Refused(NOT_YET, f"{error.message}; other pods are being admitted")
         return Refused(error.reason, error.message, retry=False)
 
-    def _count_rejection(self, error: NotYetError | AllocationError) -> None:
+    def _count_rejection(self, pod: Pod, error: NotYetError | AllocationError) -> None:
         """Count the pod with the managers that failed. As in the kubelet, the topology policy none has no failures."""
         if self._managers.topology.policy != "none":
             metrics.TOPOLOGY_ADMISSION_ERRORS.inc()
-        for counter, labels in error.counts if isinstance(error, AllocationError) else ():
-            counter.inc(*labels)
+        if isinstance(error, AllocationError):
+            scope.count_aligned(pod, self._managers.topology, self._managers.counted, error)
+            for counter, labels in error.counts:
+                counter.inc(*labels)
 
     async def _align(self, pod: Pod, providers: Sequence[Provider], admission: Admission) -> None:
         began = time.monotonic()
-        counts = self._managers.undecided.count(metrics.TOPOLOGY_ADMISSIONS, admission.pod_uid)
+        counts = self._managers.counted.count(metrics.TOPOLOGY_ADMISSIONS, admission.pod_uid)
         try:
             await scope.admit(pod, providers, self._managers.topology)
         finally:
@@ -261,7 +274,7 @@ class Resources(Actor):
     def release(self, message: ReleasePod) -> None:
         """Free the pod's resources, and refuse its admissions under way when they end."""
         self._admissions.withdraw(message.pod_uid)
-        self._managers.undecided.decided(message.pod_uid)
+        self._managers.counted.forget(message.pod_uid)
         self._pods.pop(message.pod_uid, None)
         self._free(message.pod_uid)
         self._claims.clean_soon()
@@ -280,7 +293,7 @@ class Resources(Actor):
         if message.full:
             self._complete = True
             self._admissions.withdraw_others(self._pods.keys())
-            self._managers.undecided.retain(self._pods.keys())
+            self._managers.counted.retain(self._pods.keys())
             for provider in self._managers.providers:
                 provider.retain(self._pods.keys())
             self._claims.clean_soon()

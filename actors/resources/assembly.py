@@ -27,7 +27,7 @@ from actors.resources.machine.sysfs import TopologyError, read_topology
 from actors.resources.machine.topology import Topology
 from actors.resources.memory.manager import MemoryManager, MemorySettings
 from actors.resources.memory.reserved import Reservation
-from actors.resources.model.counting import Undecided
+from actors.resources.model.counting import Counted
 from actors.resources.model.provider import Provider
 from actors.resources.state_file import StateFile
 from actors.resources.topology.policy import Settings as TopologySettings
@@ -51,8 +51,8 @@ class Managers:
     """Empty with the policy none of the CPU manager."""
     device_resources: tuple[str, ...] = ()
     """Extended resources beside those of device plugins."""
-    undecided: Undecided = field(default_factory=Undecided)
-    """Pods that wait, with the counters that have counted them."""
+    counted: Counted = field(default_factory=Counted)
+    """Pods, with the counters that have counted them."""
 
     @property
     def providers(self) -> tuple[Provider, ...]:
@@ -79,15 +79,15 @@ def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -
     machine = read_topology() if settings.cpu_manager_policy != "none" else Topology({})
     topology = _topology_settings(settings) if settings.topology_manager_policy != "none" else TopologySettings()
     # With the policy none too: as in the kubelet, it refuses the state file of another one.
-    undecided = Undecided()
-    cpus = _cpu_manager(settings, machine, blocking, undecided)
-    memory = _memory_manager(settings, blocking, undecided)
+    counted = Counted()
+    cpus = _cpu_manager(settings, machine, blocking, counted)
+    memory = _memory_manager(settings, blocking, counted)
     return Managers(
         cpus=cpus if settings.cpu_manager_policy != "none" else None,
         memory=memory if settings.memory_manager_policy != "None" else None,
         topology=topology,
         machine=machine,
-        undecided=undecided,
+        counted=counted,
     )
 
 
@@ -104,7 +104,7 @@ def _topology_settings(settings: Settings) -> TopologySettings:
 
 
 def _cpu_manager(
-    settings: Settings, machine: Topology, blocking: Callable[..., Awaitable[Any]], undecided: Undecided
+    settings: Settings, machine: Topology, blocking: Callable[..., Awaitable[Any]], counted: Counted
 ) -> CpuManager:
     reserved = [milli_value(amounts.get("cpu", 0)) for amounts in (settings.system_reserved, settings.kube_reserved)]
     return CpuManager(
@@ -121,7 +121,7 @@ def _cpu_manager(
         ),
         settings.root_dir,
         blocking,
-        undecided,
+        counted,
     )
 
 
@@ -130,7 +130,7 @@ def _scope(settings: Settings) -> str:
     return settings.topology_manager_scope if settings.topology_manager_policy != "none" else "container"
 
 
-def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]], undecided: Undecided) -> MemoryManager:
+def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]], counted: Counted) -> MemoryManager:
     if settings.memory_manager_policy == "None":
         return MemoryManager({}, MemorySettings(), settings.root_dir, blocking)
     machine = read_machine(settings.root_dir)
@@ -141,7 +141,7 @@ def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]],
         pod_level=settings.pod_level_resource_managers,
         topology_scope=_scope(settings),
     )
-    return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking, undecided)
+    return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking, counted)
 
 
 def make_dra_manager(

@@ -21,6 +21,8 @@ class AdmitPod(Request[Done], frozen=True, kw_only=True):
     pod: Pod
     running: bool = False
     """It runs already, and may have begun before the policies: assign CPUs and memory that it lacks, no devices."""
+    trial: bool = False
+    """It does not fit: decide and count, and keep nothing. No device plugin allocates."""
 
 
 class PrepareClaims(Request[Done], frozen=True, kw_only=True):

@@ -211,9 +211,6 @@ class MemoryCheckpoints:
     def save(self, path: Any, version: int, data: Any, *, sync: bool = True) -> None:  # noqa: ARG002
         self.files[str(path)] = msgspec.json.encode(data)
 
-    def sync_file(self, path: Any) -> None:
-        assert str(path) in self.files
-
 
 @contextmanager
 def patched(world: World) -> Iterator[None]:

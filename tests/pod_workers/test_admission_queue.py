@@ -50,9 +50,9 @@ class QueueHarness:
             self.log.append(f"refresh for {uid}")
         return self.has_server
 
-    def assign(self, uid: str) -> bool:
+    def assign(self, uid: str, trial: bool) -> bool:
         if uid in self.assignable:
-            self.log.append(f"assign {uid}")
+            self.log.append(f"{'try' if trial else 'assign'} {uid}")
         return uid in self.assignable
 
     def release(self, uid: str) -> None:
@@ -276,7 +276,7 @@ def test_pod_that_waits_for_resources_blocks_no_other(harness):
     assert harness.said() == ["assign a", "run b"]
     harness.admission_queue.try_assigning("a")
     harness.admission_queue.assigned_later("a", lasting=True)
-    assert harness.said() == ["assign a", "save", "release a", "event a OutOfcpu", "reject a: OutOfcpu"]
+    assert harness.said() == ["try a", "save", "release a", "event a OutOfcpu", "reject a: OutOfcpu"]
 
 
 def test_pod_without_its_resources_is_rejected_with_the_reason(harness):
@@ -308,16 +308,26 @@ def test_resource_managers_decide_between_pressure_and_predicates(harness, field
     harness.admission_queue.pressure = pressure
     harness.want(one("a", **fields))
     harness.admission_queue.not_assigned("a", Rejection("UnexpectedAdmissionError", "m"))
-    asked = ["assign a"] if expected == "UnexpectedAdmissionError" else []
+    asked = ["try a"] if expected == "UnexpectedAdmissionError" else []
     assert harness.said() == [*asked, "save", "release a", f"event a {expected}", f"reject a: {expected}"]
 
 
 def test_a_pod_too_big_is_released_and_costs_no_other_pod(harness):
     harness.assignable = {"big"}
     harness.want(one("big", "64", at=1), one("small", "2", at=2))
-    assert harness.said() == ["assign big", "run small"]
+    assert harness.said() == ["try big", "run small"]
     harness.admission_queue.assigned("big")
     assert harness.said() == ["save", "release big", "event big OutOfcpu", "reject big: OutOfcpu"]
+
+
+def test_a_pod_that_fits_after_its_trial_is_assigned_resources(harness):
+    harness.want(one("old", "2"))
+    harness.assignable = {"a"}
+    harness.want(one("a"))
+    harness.admission_queue.pod_terminated("old")
+    harness.admission_queue.assigned("a")
+    harness.admission_queue.assigned("a")
+    assert harness.said() == ["run old", "try a", "assign a", "run a"]
 
 
 @pytest.mark.parametrize("lasting", [True, False])
@@ -326,7 +336,7 @@ def test_a_pod_too_big_does_not_wait_for_its_devices(harness, lasting):
     harness.want(one("a", "64"))
     harness.admission_queue.assigned_later("a", lasting=lasting)
     rejected = ["save", "release a", "event a OutOfcpu", "reject a: OutOfcpu"]
-    assert harness.said() == ["assign a", *(rejected if lasting else [])]
+    assert harness.said() == ["try a", *(rejected if lasting else [])]
 
 
 def test_a_pod_that_waits_is_not_rejected_during_a_preemption(harness):
@@ -344,11 +354,11 @@ def test_the_node_is_read_anew_for_a_pod_that_waits(harness):
     harness.assignable, harness.has_server = {"a"}, True
     harness.want(one("a", nodeSelector={"zone": "z"}))
     harness.admission_queue.assigned_later("a", lasting=True)
-    assert harness.said() == ["assign a", "refresh for a"]
+    assert harness.said() == ["try a", "refresh for a"]
     harness.admission_queue.node_refreshed("a")
     harness.admission_queue.try_assigning("a")
     harness.admission_queue.assigned_later("a", lasting=True)
-    assert harness.said() == ["assign a", "save", "release a", "event a NodeAffinity", "reject a: NodeAffinity"]
+    assert harness.said() == ["try a", "save", "release a", "event a NodeAffinity", "reject a: NodeAffinity"]
 
 
 def test_bad_quantity_is_found_before_resources_are_assigned(harness):

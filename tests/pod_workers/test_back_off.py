@@ -2,8 +2,8 @@
 
 import os
 import threading
-from collections.abc import Callable, Coroutine
-from types import SimpleNamespace
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
 from unittest.mock import Mock
 
 import pytest
@@ -148,29 +148,79 @@ def test_a_checkpoint_of_the_release_before_is_read(tmp_path):
     assert (saved.back_offs, saved.replaced) == ({("u", "c"): RestartDelay(20.0, 1000.0, "d")}, {})
 
 
-def test_a_raise_is_in_the_file_while_the_disk_hangs(tmp_path, monkeypatch):
-    synced, hangs = threading.Event(), threading.Event()
+@pytest.fixture
+def hung_disk(monkeypatch) -> Iterator[threading.Event]:
+    """fsync hangs; the event is set when it begins."""
+    begun, goes_on = threading.Event(), threading.Event()
 
     def hang(descriptor: int) -> None:
-        synced.set()
-        assert hangs.wait(30)
+        begun.set()
+        assert goes_on.wait(30)
 
+    monkeypatch.setattr(os, "fsync", hang)
+    yield begun
+    goes_on.set()
+
+
+def made(root: Path) -> checkpoint.Checkpoint:
     async def at_once(deadline_s: float, write: Callable[[], None]) -> None:
         write()
 
-    monkeypatch.setattr(os, "fsync", hang)
-    kept = checkpoint.Checkpoint(SimpleNamespace(settings=Settings(root_dir=str(tmp_path)), blocking=at_once))
-    before = threading.Thread(target=lambda: run(kept._save_in_thread()))
+    return checkpoint.Checkpoint(Mock(settings=Settings(root_dir=str(root)), blocking=at_once))
+
+
+@pytest.mark.parametrize("write", ["save", "_save_in_thread"])
+def test_a_raise_outlives_a_kill_while_the_disk_hangs(tmp_path, hung_disk, write):
+    kept = made(tmp_path)
+    save = getattr(kept, write)
+    before = threading.Thread(target=save if write == "save" else lambda: run(save()), daemon=True)
     before.start()
-    try:
-        assert synced.wait(30)
-        kept.saved.back_offs["u", "c"] = RestartDelay(20.0, 1000.0, "d")
+    assert hung_disk.wait(30)
+    kept.saved.back_offs["u", "c"] = RestartDelay(20.0, 1000.0, "d")
+    run(kept.outlive_kill())
+    assert checkpoint.load(str(tmp_path)).back_offs == kept.saved.back_offs
+    assert before.is_alive()
+
+
+def test_at_most_one_write_waits_for_the_disk():
+    later, begun = [], []
+    actor = Mock(settings=Settings(), after=lambda _, function: later.append(function))
+    actor.spawn = lambda coroutine, _: begun.append(coroutine)
+    kept = checkpoint.Checkpoint(actor)
+    kept.save_soon()
+    later.pop()()
+    kept.save_soon()
+    assert (len(begun), later) == (1, [])
+    begun[0].close()
+
+
+def test_the_newer_of_two_checkpoints_counts(tmp_path):
+    kept = made(tmp_path)
+    for number, write in enumerate([lambda: run(kept.outlive_kill()), kept.save, lambda: run(kept.outlive_kill())]):
+        kept.saved.back_offs["u", "c"] = RestartDelay(float(number), 1000.0, "d")
+        write()
+        assert made(tmp_path).saved.back_offs == kept.saved.back_offs
+    Path(checkpoint.recent_path(str(tmp_path))).write_bytes(b"")  # as after a power cut
+    assert made(tmp_path).saved.back_offs["u", "c"].delay_s == 1.0
+
+
+def test_calls_that_come_together_share_a_write(tmp_path, monkeypatch):
+    kept, writes = made(tmp_path), Mock()
+    monkeypatch.setattr(files, "save", writes)
+    waiting: list[Callable[[], None]] = []
+
+    async def queued(deadline_s: float, write: Callable[[], None]) -> None:
+        waiting.append(write)
+
+    kept._actor.blocking = queued
+    for _ in range(100):
         run(kept.outlive_kill())
-        assert checkpoint.load(str(tmp_path)).back_offs == kept.saved.back_offs
-        assert before.is_alive()
-    finally:
-        hangs.set()
-        before.join()
+    for write in waiting:
+        write()
+    assert writes.call_count == 1
+    run(kept.outlive_kill())
+    waiting[-1]()
+    assert writes.call_count == 2
 
 
 def run(coroutine: Coroutine[None, None, None]) -> None:

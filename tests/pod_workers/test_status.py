@@ -438,6 +438,16 @@ def test_a_running_container_shows_what_its_cgroup_has():
     assert to_dict(another.resources) == given
 
 
+@pytest.mark.parametrize("state", ["running", "exited"])
+def test_quantities_of_a_manifest_are_shown_as_go_prints_them(state):
+    given = {"limits": {"cpu": 0.5, "memory": 134217728}, "requests": {"cpu": "0.25", "memory": "0.5Gi"}}
+    printed = {"limits": {"cpu": "500m", "memory": "134217728"}, "requests": {"cpu": "250m", "memory": "512Mi"}}
+    subject = pod(containers=[{"name": "c", "image": "i", "resources": given}])
+    (one,) = of(subject, view(life(state=state)), actuated=resources_of(subject)).container_statuses
+    assert to_dict(one.resources) == printed
+    assert one.allocated_resources == printed["requests"]
+
+
 @pytest.mark.parametrize(("given", "shown", "limit"), [("5m", 10, "5m"), ("5m", 20, "20m"), ("20m", 10, "10m")])
 def test_limit_below_kernel_minimum_is_shown_as_written(given, shown, limit):
     subject = pod(containers=[{"name": "c", "image": "i", "resources": {"limits": {"cpu": given}}}])
@@ -446,9 +456,18 @@ def test_limit_below_kernel_minimum_is_shown_as_written(given, shown, limit):
 
 
 @pytest.mark.parametrize(
-    ("set_last", "shown"), [("2671247360", "2671247360"), ("10m", "10m"), ("0.5Gi", "0.5Gi"), ("0", "64Mi")]
+    ("set_last", "shown"),
+    [
+        ("2671247360", "2671247360"),
+        (134217728, "134217728"),
+        ("10m", "10m"),
+        ("100M", "100M"),
+        ("0.5Gi", "512Mi"),
+        (" 64Mi ", "64Mi"),
+        ("0", "64Mi"),
+    ],
 )
-def test_memory_request_is_shown_as_it_was_written(set_last, shown):
+def test_memory_request_is_shown_as_go_prints_it(set_last, shown):
     def with_memory(amount):
         return pod(containers=[{"name": "c", "image": "i", "resources": {"requests": {"memory": amount}}}])
 
@@ -542,6 +561,8 @@ def test_resources_of_a_pod_are_those_of_its_containers():
     ("own", "overhead", "containers", "memory"),
     [
         ("10m", "", "", "10m"),
+        ("1024Mi", "", "", "1Gi"),
+        (134217728, "", "", "134217728"),
         ("2671247360", "", "64Mi", "2671247360"),
         ("64Mi", "1Mi", "", "65Mi"),
         ("64Mi", "500m", "", "67108864500m"),

@@ -169,7 +169,7 @@ def test_aligned_pods_count_and_rejected_ones_once(topology_scope: Scope) -> Non
         return {labels: values[0] for labels, values in samples.items()}
 
     zero = dict.fromkeys([("container", "numa_node"), ("container", "physical_cpu"), ("pod", "numa_node")], 0.0)
-    cores, of_scope = {("container", "physical_cpu"): 2.0}, (topology_scope, "numa_node")
+    cores, of_scope = ("container", "physical_cpu"), (topology_scope, "numa_node")
     with ActorProcess("resources", settings, peers=("pod_workers",), prelude=MACHINE) as actor:
         wait_for(lambda: aligned("") == aligned("_failure") == zero, 10)
         for _ in range(2):
@@ -180,7 +180,15 @@ def test_aligned_pods_count_and_rejected_ones_once(topology_scope: Scope) -> Non
             actor.ask(AdmitPod(pod=pod("large", 9)))
         actor.ask(AdmitPod(pod=pod("small", 2, 1)))
         assert aligned("_failure") == zero | {of_scope: 1.0}
-        assert aligned("") == zero | cores | {of_scope: 1.0 if topology_scope == "pod" else 2.0}
+        expected = zero | {cores: 2.0, of_scope: 1.0 if topology_scope == "pod" else 2.0}
+        assert aligned("") == expected
+        before = counts(actor)
+        actor.tell(SetPods(pods=(pod("small", 2, 1),), full=True))  # as a new pod_workers does
+        actor.ask(AdmitPod(pod=pod("small", 2, 1), running=True))
+        assert (aligned(""), counts(actor)) == (expected, before)
+        with pytest.raises(Refused, match="Topology locality"):
+            actor.ask(AdmitPod(pod=pod("half", 1, 9)))
+        assert aligned("") == (expected if topology_scope == "pod" else zero | {cores: 3.0, of_scope: 3.0})
 
 
 def test_released_cpus_are_given_again(actor: ActorProcess) -> None:

@@ -107,6 +107,17 @@ def test_pod_too_big_is_refused_by_the_manager_first(agent: Agent) -> None:
     assert "Allocate failed due to not enough cpus available to satisfy request" in status["message"]
 
 
+def test_pod_that_does_not_fit_takes_no_cpu_from_the_next(agent: Agent) -> None:
+    agent.stop()
+    unfit = guaranteed("a-unfit")
+    unfit["spec"]["nodeSelector"] = {"no": "such"}
+    for name, manifest in (("a-unfit", unfit), ("fits", guaranteed("fits"))):
+        agent.write(name, manifest)
+    agent.start()
+    wait_for(lambda: allowed(agent, "fits") == str(CPUS[-1]), 60, f"it has a CPU alone; log: {agent.log}")
+    wait_for(lambda: agent.pod("a-unfit").get("status", {}).get("reason") == "NodeAffinity", 60, "is rejected")
+
+
 def test_running_pod_gets_its_cpu_when_the_policy_comes(agent: Agent) -> None:
     """As the kubelet, which admits all pods anew after its restart. The pod is not restarted."""
     static = agent.config.read_text()

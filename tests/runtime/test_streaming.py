@@ -236,6 +236,17 @@ def test_commands_that_ignore_their_end_hold_up_no_other(cri: Cri, pod: tuple[st
     wait_for(lambda: processes(cri, pod[1], "trap") == 0, 60)
 
 
+def test_failed_session_is_cut_off_before_its_command_ends(cri: Cri, pod: tuple[str, str]) -> None:
+    script = "trap '' HUP; echo cut; while :; do sleep 1; done"
+    session = SpdySession(exec_url(cri, pod[1], script, stdin=True), V4, "stdin", "stdout", "stderr")
+    session.wait(lambda: b"cut" in session.said["stdout"])
+    os.write(session.connection.fileno(), b"\x80\x09\x00\x01\x00\x00\x00\x00")  # of another version of SPDY
+    session.wait(lambda: session.over)
+    assert processes(cri, pod[1], "trap") > 0
+    session.close()
+    wait_for(lambda: processes(cri, pod[1], "trap") == 0, 30)
+
+
 def test_next_runtime_ends_commands_of_a_killed_one(embedded: EmbeddedInstance, cri: Cri, pod: tuple[str, str]) -> None:
     session = SpdySession(exec_url(cri, pod[1], "trap '' HUP; echo up; exec sleep 4713"), V4, "stdout", "stderr")
     session.wait(lambda: b"up" in session.said["stdout"])

@@ -190,16 +190,6 @@ def write_file(path: str | os.PathLike[str], content: bytes, flags: int = os.O_T
         os.close(descriptor)
 
 
-def sync_file(path: str | os.PathLike[str]) -> None:
-    """Put an unsynced `save` of that path on the disk, and its rename. Blocks. Raises OSError."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-    sync_directory(Path(path).parent)
-
-
 def sync_directory(path: str | os.PathLike[str]) -> None:
     """Put the directory's entries on the disk, where its file system can."""
     with contextlib.suppress(OSError):  # some file systems refuse it; the rename is done

@@ -45,8 +45,8 @@ class AdmissionCallbacks:
     """True when the facts that the admission of this UID depends on are known; else `advance` follows."""
     refresh_node: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 - the signature
     """Read the node's labels anew for this UID. True: they are being read, and `node_refreshed` follows."""
-    assign: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 - the signature
-    """Assign CPUs, memory and devices to the pod of this UID. False: it needs none.
+    assign: Callable[[str, bool], bool] = lambda uid, trial: False  # noqa: ARG005 - the signature
+    """Assign CPUs, memory and devices to the pod of this UID. False: it needs none. A trial frees them again.
 
     True: `assigned`, `not_assigned` or `assigned_later` follows.
     """
@@ -89,8 +89,10 @@ class AdmissionQueue:
         self._assigning: dict[str, Share | None] = {}
         """Pods that are assigned resources at the moment, with the share that later pods do not take.
 
-        None: the pod does not fit as things are, and no other pod may be rejected for its sake.
+        None: a trial of a pod that does not fit. It holds nothing, and costs no other pod its place.
         """
+        self._tried: set[str] = set()
+        """Pods whose trial the resource managers passed."""
         self._assigned_later: set[str] = set()
         """Pods that wait until resources can be assigned to them. They hold no share."""
         self._assigned: set[str] = set()
@@ -178,10 +180,12 @@ class AdmissionQueue:
             self.advance()
 
     def assigned(self, uid: str) -> None:
-        """CPUs, memory and devices are assigned to this pod, or it needs none any more: decide on it again."""
+        """CPUs, memory and devices are assigned to this pod, or could be: decide on it again."""
         if uid in self._assigning or uid in self._assigned_later:
+            trial = uid in self._assigning and self._assigning[uid] is None
+            done = self._tried if trial else self._assigned
             self._drop_assignment(uid)
-            self._assigned.add(uid)
+            done.add(uid)
             self.advance()
 
     def not_assigned(self, uid: str, rejection: Rejection) -> None:
@@ -241,13 +245,14 @@ class AdmissionQueue:
     def _assigns(self, uid: str, verdict: chain.Verdict) -> bool:
         """Have CPUs, memory and devices assigned to a pod. It keeps its place meanwhile, and its share if it fits.
 
-        As in the kubelet, also to a pod that does not fit: the managers' reason comes before that of the predicates.
-        But a critical pod first waits for its victims, which may hold what it needs.
+        As in the kubelet, a pod that does not fit is tried, too: the managers' reason comes before that of the
+        predicates. But a critical pod first waits for its victims, which may hold what it needs.
         """
-        if isinstance(verdict, Preempt) or uid in self._assigned:
+        trial = isinstance(verdict, Rejection)
+        if isinstance(verdict, Preempt) or uid in self._assigned or (trial and uid in self._tried):
             return False
-        self._assigning[uid] = self._share(uid) if isinstance(verdict, Admitted) else None
-        if self._callbacks.assign(uid):
+        self._assigning[uid] = None if trial else self._share(uid)
+        if self._callbacks.assign(uid, trial):
             return True
         self._drop_assignment(uid)
         return False
@@ -262,6 +267,7 @@ class AdmissionQueue:
         self._assigning.pop(uid, None)
         self._assigned_later.discard(uid)
         self._assigned.discard(uid)
+        self._tried.discard(uid)
 
     def _refreshes_node(self, uid: str, verdict: chain.Verdict) -> bool:
         """The scheduler may have chosen this node by a label that was set a moment ago."""

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from actors._host.files.own_pods import OwnPods
-from actors._host.node.critical import is_static
+from actors._host.node.critical import SOURCE_ANNOTATION, is_static
 from actors.pod_workers.model.desired import full_name
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.common import untrusted
@@ -101,6 +101,11 @@ def orphan_pod(uid: str, view: PodView) -> Pod:
             termination_grace_period_seconds=view.grace_period_s,
         ),
     )
+
+
+def is_rebuilt(pod: Pod) -> bool:
+    """Return True for a pod of `orphan_pod`. Each source marks its pods; the runtime's labels do not have the mark."""
+    return SOURCE_ANNOTATION not in pod.metadata.annotations
 
 
 def replaced(views: Mapping[str, PodView], waiting: Collection[str], seen: Collection[str]) -> dict[str, PodView]:

@@ -75,8 +75,8 @@ class Assignments:
 
     # Admission
 
-    def assign(self, uid: str) -> bool:
-        """Ask for the pod's resources. False: it needs none."""
+    def assign(self, uid: str, *, trial: bool = False) -> bool:
+        """Ask for the pod's resources. False: it needs none. `trial`: see AdmitPod."""
         pod = self._current(self._desired.pods[uid])
         if pod.metadata.deletion_timestamp is not None or not self.managed.concerns(pod):
             self._waiting.pop(uid, None)
@@ -84,13 +84,14 @@ class Assignments:
         self._under_way[uid] = ask = object()
         self._tracked[uid] = pod
         self.listed.started(uid)
-        self._actor.spawn(self._ask(pod, ask), "assign_resources")
+        self._actor.spawn(self._ask(AdmitPod(pod=pod, trial=trial), ask), "assign_resources")
         return True
 
-    async def _ask(self, pod: Pod, ask: object) -> None:
-        uid, problem = pod.metadata.uid, None
+    async def _ask(self, request: AdmitPod, ask: object) -> None:
+        pod, problem = request.pod, None
+        uid = pod.metadata.uid
         try:
-            await self._peer.ask(AdmitPod(pod=pod), ADMIT_S)
+            await self._peer.ask(request, ADMIT_S)
         except ActorError as error:
             problem = error
         if self._under_way.get(uid) is not ask:

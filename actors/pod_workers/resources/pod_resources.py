@@ -8,7 +8,7 @@ from __future__ import annotations
 from actors._cgroup.quantities import totals
 from proto.v1 import Pod
 from proto.v1.scalars.base import Quantity, ResourceList
-from proto.v1.scalars.quantity import NANOS, milli_value, parse, value
+from proto.v1.scalars.quantity import NANOS, canonical, milli_value, parse, value
 
 _MILLI = NANOS // 1000
 _BINARY = (("Ei", 60), ("Pi", 50), ("Ti", 40), ("Gi", 30), ("Mi", 20), ("Ki", 10))
@@ -20,7 +20,7 @@ def pod_requests(pod: Pod) -> ResourceList:
     shown = _shown(requests)
     own = pod.spec.resources.requests if pod.spec.resources is not None else {}
     if "memory" in own and "memory" not in pod.spec.overhead:
-        shown["memory"] = own["memory"]
+        shown["memory"] = canonical(own["memory"])
     elif "memory" in requests:
         shown["memory"] = _exact(requests["memory"])
     return shown

@@ -11,7 +11,7 @@ from actors.pod_workers.model.view import ContainerView
 from actors.pod_workers.resources.pod_resources import binary_si, decimal_milli
 from proto.v1 import Container, ContainerStatus, ResourceRequirements
 from proto.v1.scalars.base import ResourceList
-from proto.v1.scalars.quantity import milli_value, value
+from proto.v1.scalars.quantity import canonical, canonical_list, milli_value, value
 
 
 def container_resources(
@@ -23,16 +23,15 @@ def container_resources(
 ) -> ResourceRequirements:
     """`container` has the allocated resources. `old`: the last status. `identity`: container ID of the new status.
 
-    `actuated`: the resources set last; the memory request comes from it as written, since no cgroup has one. An amount
+    `actuated`: the resources set last; the memory request comes from it, since no cgroup has one. An amount
     that the runtime does not report stays as in `old` for the same container ID, else it is the allocated one.
     """
-    allocated = container.resources
+    limits, requests = canonical_list(container.resources.limits), canonical_list(container.resources.requests)
     if found.state != "running":
-        return ResourceRequirements(limits=allocated.limits, requests=allocated.requests)
+        return ResourceRequirements(limits=limits, requests=requests)
     before = old.resources if old is not None and old.state.running is not None else None
     if old is None or old.container_id != identity or before is None:
         before = ResourceRequirements()
-    limits, requests = dict(allocated.limits), dict(allocated.requests)
     shown = found.resources
     if limits:
         _set_cpu(limits, shown.milli_cpu_limit if shown else 0, MIN_MILLI_CPU_LIMIT, before.limits)
@@ -44,7 +43,7 @@ def container_resources(
         _set_cpu(requests, shown.milli_cpu_request if shown else 0, MIN_MILLI_CPU_REQUEST, before.requests)
         requested = actuated.requests.get("memory", 0) if actuated is not None else 0
         if value(requested):
-            requests["memory"] = requested
+            requests["memory"] = canonical(requested)
         else:
             _keep(requests, "memory", before.requests)
     return ResourceRequirements(limits=limits, requests=requests)

@@ -31,6 +31,7 @@ from proto.v1 import (
     VolumeMount,
     VolumeMountStatus,
 )
+from proto.v1.scalars.quantity import canonical_list
 
 _NOTHING = ContainerState()
 _LOST = ContainerStateTerminated(
@@ -189,7 +190,7 @@ def _there(
         image=found.image,
         image_id=found.image_ref,
         container_id=identity,
-        allocated_resources=container.resources.requests,
+        allocated_resources=canonical_list(container.resources.requests),
         resources=container_resources(container, found, inputs.actuated.containers.get(found.name), old, identity),
         volume_mounts=_volume_mounts(container, found.recursive_read_only),
         user=_user(found),

@@ -26,6 +26,7 @@ from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, p
 from actors.pod_workers.decide.termination import find_container, grace_of_kill_s
 from actors.pod_workers.environment.variables import ConfigError
 from actors.pod_workers.model import back_off, metrics, reasons
+from actors.pod_workers.model.orphans import is_rebuilt
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.resources.resize_steps import note_actuated
 from actors.pod_workers.shared.assigned import pod_cgroup_settings
@@ -421,7 +422,8 @@ class Operations:
         False: an unknown process is left in the cgroup; call again later.
         """
         uid = self.scope.pod.metadata.uid
-        if self.mounts != {}:  # also an orphan's, whose object is made of the runtime's labels and has no volumes
+        # An orphan's object is made of the runtime's labels, which name no volumes.
+        if self.mounts != {} and (self.scope.pod.spec.volumes or is_rebuilt(self.scope.pod)):
             await self.context.volumes.ask(UnmountPod(pod_uid=uid), 120.0)
         self.mounts = {}
         if deleted:

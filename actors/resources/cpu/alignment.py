@@ -14,7 +14,7 @@ from actors._metrics.kubelet import ALIGNED, ALIGNMENT_FAILURES
 from actors.resources.cpu.options import Options
 from actors.resources.machine.cpusets import Cpus
 from actors.resources.machine.topology import Topology
-from actors.resources.model.counting import Undecided
+from actors.resources.model.counting import Counted
 from actors.resources.model.provider import AllocationError, Series
 from proto.v1 import Container, Pod
 
@@ -28,7 +28,7 @@ class Alignment:
 
     topology: Topology
     options: Options
-    undecided: Undecided
+    counted: Counted
 
     def series(self) -> tuple[Series, ...]:
         """The series that begin with 0."""
@@ -47,10 +47,10 @@ class Alignment:
         except AllocationError as error:
             error.counts += ((ALIGNMENT_FAILURES, CORES),)
             raise
-        self.undecided.count(ALIGNED, pod.metadata.uid, container.name, CORES)
+        self.counted.count(ALIGNED, pod.metadata.uid, container.name, CORES)
 
     def given(self, cpus: Cpus, pod_uid: str, container: str) -> None:
         """Count new CPUs of a container if one L3 cache serves them; those of a whole pod with an empty name."""
         caches = {self.topology.cpus[one].cache for one in cpus}
         if self.options.prefer_align_by_cache and len(caches) == 1:
-            self.undecided.count(ALIGNED, pod_uid, container, CACHE)
+            self.counted.count(ALIGNED, pod_uid, container, CACHE)

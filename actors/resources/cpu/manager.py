@@ -17,7 +17,7 @@ from actors.resources.cpu.static import StaticPolicy, reserved_cpus
 from actors.resources.errors import PolicyError
 from actors.resources.machine.cpusets import Cpus, printed
 from actors.resources.machine.topology import Topology
-from actors.resources.model.counting import Pinnings, Undecided
+from actors.resources.model.counting import Counted, Pinnings
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import Series, write_failure
 from proto.resources.grants import Grant
@@ -61,19 +61,19 @@ class CpuManager:
         settings: CpuSettings,
         directory: str,
         blocking: Callable[..., Awaitable[Any]],
-        undecided: Undecided | None = None,
+        counted: Counted | None = None,
     ) -> None:
         """Read the state file in `directory` and write it if it is missing. Blocks on the disk.
 
         `blocking`: that of the actor; it starts the write at the call. Raises PolicyError, OSError.
         """
-        undecided = undecided or Undecided()
-        self._pinnings = Pinnings(CPU_PINNINGS, CPU_PINNING_ERRORS, undecided)
+        counted = counted or Counted()
+        self._pinnings = Pinnings(CPU_PINNINGS, CPU_PINNING_ERRORS, counted)
         self._blocking = blocking
         self._file = state_file(directory, settings.policy, pod_level=settings.pod_level)
         self._policy = _policy(topology, settings)
         options = self._policy.options if self._policy is not None else Options()
-        self._alignment = Alignment(topology, options, undecided)
+        self._alignment = Alignment(topology, options, counted)
         self._state, self._number = State(), 0
         self._restore()
 

@@ -19,7 +19,7 @@ from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import Connection
 from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import ANY, Hint
-from actors.resources.model.provider import NotYetError
+from actors.resources.model.provider import NotYetError, failing
 from actors.resources.model.turns import Turns
 from proto.common.safe_text import clipped
 from proto.v1 import Container, Pod
@@ -73,8 +73,9 @@ class Allocation:
         """
         async with self._turns.turn(pod.metadata.uid):
             for container in containers:
-                for name, count in self.requests(pod, container).items():
-                    await self._finish(pod, container, name, count)
+                with failing(container):
+                    for name, count in self.requests(pod, container).items():
+                        await self._finish(pod, container, name, count)
 
     async def complete(self, pod: Pod, container: Container) -> None:
         """Both steps for a container at its start, as after a reboot. Raises as they do."""

@@ -64,7 +64,7 @@ class DraManager:
         `pods`: UIDs of the pods that may have processes; None while not all of them are known.
         """
         self._actor, self._file, self.claims, self._pods = actor, file, Claims(claims), pods
-        self.plugins = Plugins(self._watch_health, changed)
+        self.plugins = Plugins(self._plugin_added, changed)
         self.health = Health()
         self.health_file = HealthFile(actor, self.health)
         self._health_changed = health_changed
@@ -105,6 +105,10 @@ class DraManager:
         """Set the gauge of claims in use."""
         counts = {"<any>": len(self.claims), **self.claims.by_driver()}
         metrics.DRA_CLAIMS.replace(((driver,), count) for driver, count in counts.items())
+
+    def _plugin_added(self, plugin: Plugin) -> None:
+        self._slices.registers(plugin.driver)
+        self._watch_health(plugin)
 
     # Health
 

@@ -139,6 +139,7 @@ class Plugins:
             raise NotRegisteredError(f"there are {MOST_DRIVERS} DRA drivers, or {MOST_PLUGINS} plugins of this one")
         plugin = Plugin(name, endpoint, _chosen(versions))
         self._plugins.setdefault(name, []).append(plugin)
+        plugin.client.is_connected()  # begins to connect
         log.info("DRA driver %s is registered, at %s", name, endpoint)
         self._added(plugin)
         self._changed()

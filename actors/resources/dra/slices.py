@@ -41,7 +41,7 @@ class Absences:
     def look(self, registered: Collection[str], usable: Collection[str], now: float) -> None:
         """Note the drivers that are registered, and those of them that can serve now.
 
-        A driver that cannot serve has its grace time from each change: it registers, deregisters or loses its plugin.
+        A driver that cannot serve has its grace time from the change: it registers, deregisters or loses its plugin.
         """
         for driver in usable:
             self._forget(driver)
@@ -49,6 +49,12 @@ class Absences:
         for driver in changed.difference(usable):
             self._due.setdefault(driver, now + GRACE_S)
         self._registered, self._usable = frozenset(registered), frozenset(usable)
+
+    def registers(self, driver: str, now: float) -> None:
+        """A plugin of the driver registers, and its connection takes a moment: the grace time begins anew."""
+        if driver in self._due:
+            self._due[driver] = now + GRACE_S
+            self._failures.pop(driver, None)
 
     def due(self, now: float) -> list[DeleteResourceSlices]:
         """The deletions for now. Drivers within their own grace time keep their slices."""
@@ -97,6 +103,10 @@ class SliceCleaner:
     def describe(self) -> dict[str, Any]:
         """The deletions to come, for a console."""
         return self._absences.describe(time.monotonic()) if self._actor.settings.kubeconfig else {}
+
+    def registers(self, driver: str) -> None:
+        """A plugin of the driver registers."""
+        self._absences.registers(driver, time.monotonic())
 
     async def _look(self) -> None:
         self._absences.look(self._registered(), self._usable(), time.monotonic())

@@ -15,7 +15,7 @@ from actors.resources.memory.model import AssignmentError, Block, State
 from actors.resources.memory.requests import is_pinned
 from actors.resources.memory.reserved import Reservation, reserved_by_node
 from actors.resources.memory.state import state_file
-from actors.resources.model.counting import Pinnings, Undecided
+from actors.resources.model.counting import Counted, Pinnings
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.pod_level import EmptyPoolError, has_own_resources
 from actors.resources.model.provider import AllocationError, write_failure
@@ -59,13 +59,13 @@ class MemoryManager:
         settings: MemorySettings,
         directory: str,
         blocking: Callable[..., Awaitable[Any]],
-        undecided: Undecided | None = None,
+        counted: Counted | None = None,
     ) -> None:
         """Read the state file in `directory` and write it if it is missing. Blocks on the disk.
 
         `blocking`: that of the actor; it starts the write at the call. Raises PolicyError, QuantityError, OSError.
         """
-        self._pinnings = Pinnings(MEMORY_PINNINGS, MEMORY_PINNING_ERRORS, undecided or Undecided())
+        self._pinnings = Pinnings(MEMORY_PINNINGS, MEMORY_PINNING_ERRORS, counted or Counted())
         self._blocking = blocking
         self._file = state_file(directory, settings.policy, pod_level=settings.pod_level)
         self._static = settings.policy == STATIC

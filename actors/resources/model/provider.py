@@ -7,7 +7,8 @@ scope `container` that happens for each container in turn, with scope `pod` once
 from __future__ import annotations
 
 import errno
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
+from contextlib import contextmanager
 from typing import Protocol
 
 from actors._metrics.registry import Counter, Labels
@@ -28,10 +29,22 @@ class AllocationError(Exception):
         self.message = message
         self.counts: tuple[Series, ...] = ()
         """The metrics of the manager that failed; they count once the pod is rejected."""
+        self.container = ""
+        """The container that failed; empty when the pod failed as a whole."""
 
 
 class NotYetError(Exception):
     """The request cannot be served now and may be later, as when a device plugin has not registered again."""
+
+
+@contextmanager
+def failing(container: Container) -> Iterator[None]:
+    """Name the container in an AllocationError."""
+    try:
+        yield
+    except AllocationError as error:
+        error.container = container.name
+        raise
 
 
 def write_failure(path: str, error: Exception) -> AllocationError | NotYetError:

@@ -6,11 +6,13 @@ Source: scope_container.go, scope_pod.go and scope_none.go of pkg/kubelet/cm/top
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from actors._metrics.kubelet import ALIGNED, ALIGNMENT_FAILURES
+from actors.resources.model.counting import Counted
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.pod_level import has_own_resources
-from actors.resources.model.provider import AllocationError, Provider, Series
+from actors.resources.model.provider import AllocationError, Provider, Series, failing
 from actors.resources.topology.policy import Scope, Settings, decide
 from proto.v1 import Container, Pod
 
@@ -42,7 +44,8 @@ async def admit(pod: Pod, providers: Sequence[Provider], settings: Settings) -> 
             await _allocate(pod, container, providers, affinity)
     else:
         for container in containers:
-            await _allocate(pod, container, providers, _container_affinity(pod, container, providers, settings))
+            with failing(container):
+                await _allocate(pod, container, providers, _container_affinity(pod, container, providers, settings))
 
 
 def series(settings: Settings) -> tuple[Series, ...]:
@@ -51,11 +54,20 @@ def series(settings: Settings) -> tuple[Series, ...]:
     return tuple((counter, (scope, BOUNDARY)) for counter in (ALIGNED, ALIGNMENT_FAILURES) for scope in scopes)
 
 
-def count_aligned(pod: Pod, settings: Settings) -> None:
-    """Count the pod, or each container of it, as admitted to one NUMA node if the policy sees to that."""
-    if settings.aligns:
-        containers = len(pod.spec.init_containers) + len(pod.spec.containers)
-        ALIGNED.inc(settings.scope, BOUNDARY, by=1 if settings.scope == "pod" else containers)
+def count_aligned(pod: Pod, settings: Settings, counted: Counted, failure: AllocationError | None = None) -> None:
+    """Count the pod, or each container of it, as admitted to one NUMA node if the policy sees to that.
+
+    `failure`: why the pod is rejected. As in the kubelet, containers before the failing one count.
+    """
+    if not settings.aligns:
+        return
+    uid, labels = pod.metadata.uid, (settings.scope, BOUNDARY)
+    if settings.scope == "container":
+        failed = failure.container if failure is not None else ""
+        for container in takewhile(lambda one: one.name != failed, (*pod.spec.init_containers, *pod.spec.containers)):
+            counted.count(ALIGNED, uid, container.name, labels)
+    elif failure is None:
+        counted.count(ALIGNED, uid, "", labels)
 
 
 def _pod_affinity(pod: Pod, providers: Sequence[Provider], settings: Settings) -> Hint:

@@ -253,6 +253,7 @@ class StreamingServer:
         finally:
             end = None if finished else self._blocking(self._ends, execution.terminate)
         if end is not None:
+            stream.abort()  # the end takes seconds when the command ignores SIGHUP
             await end  # the command's descriptors count as the session's until then
             return None
         try:

@@ -20,7 +20,8 @@ import grpc
 import pytest
 
 from actors.resources.devices import checkpoint
-from proto.agent.actor import Describe
+from proto.agent.actor import Describe, GetMetrics
+from proto.agent.settings import Settings
 from proto.node.node import SetDevices
 from proto.plugins import deviceplugin_pb2 as pb
 from proto.pods.pod_workers import ResourcesState
@@ -32,6 +33,7 @@ from tests.harness import ActorProcess, wait_for
 from tests.resources.devices.device_plugin import Plugin
 from tests.resources.devices.pods import GPU, container, pod
 from tests.resources.plugin_server import Fault
+from tests.resources.provider import MACHINE
 
 QUICK = (
     "from actors.resources.devices import allocation, manager, plugin; "
@@ -298,6 +300,21 @@ def test_a_failed_call_rejects_or_lets_wait(actor: ActorProcess, rpc: str, fault
         assert devices_of(actor, one("u", 2)) == "d0,d1"
     finally:
         plugin.close()
+
+
+def test_only_containers_before_a_failed_call_count_as_aligned() -> None:
+    settings = Settings(topology_manager_policy="single-numa-node")
+    with ActorProcess("resources", settings, ("pod_workers", "node", "status"), prelude=QUICK + MACHINE) as actor:
+        actor.tell(SetPods(pods=(), full=True))
+        plugin = new_plugin(actor, faults={"Allocate": Fault(code="UNKNOWN")}).start()
+        try:
+            wait_for(lambda: told(actor) == (2, 2), 20)
+            mixed = pod("u", container("a", 0), container("b"), container("c", 0))
+            assert not refusal(actor, mixed).retry
+            samples = actor.ask(GetMetrics()).samples["kubelet_container_aligned_compute_resources_count"]
+            assert dict(samples)["container", "numa_node"] == (1.0,)
+        finally:
+            plugin.close()
 
 
 @contextmanager

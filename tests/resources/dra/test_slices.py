@@ -142,6 +142,39 @@ def test_registered_driver_that_never_listens_loses_its_slices(actor: ActorProce
         silent.close()
 
 
+def test_registration_begins_the_grace_time_anew(api: Api) -> None:
+    def seconds_left() -> float:
+        return float(claims(actor)["slices_to_delete_in_s"].get(NAME, 0.0))
+
+    with started(api, 1000.0) as actor:
+        silent = Driver(Path(actor.settings.root_dir))
+        silent.socket.parent.mkdir(parents=True, exist_ok=True)
+        silent.listen(silent.socket, REGISTRATION)
+        wait_for(lambda: 0.0 < seconds_left() < 997.0, 30, "it is away for three seconds")
+        silent.close()
+        silent.socket.unlink(missing_ok=True)
+        wait_for(lambda: NAME not in claims(actor)["drivers"], 30)
+        again = Driver(Path(actor.settings.root_dir))
+        again.listen(again.socket, REGISTRATION)
+        try:
+            wait_for(lambda: seconds_left() > 997.0, 30)
+        finally:
+            again.close()
+
+
+def test_driver_is_connected_to_when_it_registers() -> None:
+    """No look and no stream of health does it."""
+    with ActorProcess("resources", None, ("pod_workers", "node"), resource_health_status=False) as actor:
+        root = Path(actor.settings.root_dir)
+        root.mkdir(parents=True, exist_ok=True)
+        with Relay(root / "relay.sock", Driver(root).endpoint) as relay:
+            driver = Driver(root, info={"endpoint": str(relay.path)}).start()
+            try:
+                wait_for(lambda: relay.accepted == 1, 30)
+            finally:
+                driver.close()
+
+
 def test_one_connection_carries_all_calls_and_watches_a_driver(actor: ActorProcess) -> None:
     actor.peers["objects"].answers[GetObjects] = Server(claim("gpu", "u", "v")).answer
     root = Path(actor.settings.root_dir)

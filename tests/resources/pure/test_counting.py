@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from actors._metrics.registry import Counter, Registry
-from actors.resources.model.counting import Pinnings, Undecided
+from actors.resources.model.counting import Counted, Pinnings
 from actors.resources.model.provider import AllocationError
 from proto.v1 import Container, ObjectMeta, Pod
 
@@ -23,21 +23,21 @@ def value(counter: Counter) -> float:
 POD = Pod(metadata=ObjectMeta(name="p", uid="u"))
 
 
-def test_pod_counts_again_after_its_decision(counters: tuple[Counter, Counter]) -> None:
-    undecided = Undecided()
-    assert [undecided.count(counters[0], uid) for uid in "aab"] == [True, False, True]
-    undecided.retain({"b"})
-    assert [undecided.count(counters[0], uid) for uid in "ab"] == [True, False]
-    undecided.decided("b")
-    assert undecided.count(counters[0], "b")
+def test_pod_counts_again_after_its_end(counters: tuple[Counter, Counter]) -> None:
+    counted = Counted()
+    assert [counted.count(counters[0], uid) for uid in "aab"] == [True, False, True]
+    counted.retain({"b"})
+    assert [counted.count(counters[0], uid) for uid in "ab"] == [True, False]
+    counted.forget("b")
+    assert counted.count(counters[0], "b")
     assert value(counters[0]) == 4
 
 
 def test_each_series_of_a_counter_counts_once() -> None:
-    counter, undecided = Registry().counter("aligned", "", "boundary"), Undecided()
+    counter, counted = Registry().counter("aligned", "", "boundary"), Counted()
     for _ in range(2):
         for boundary in ("core", "cache"):
-            undecided.count(counter, "u", "c", (boundary,))
+            counted.count(counter, "u", "c", (boundary,))
     assert counter.take() == {("core",): (1.0,), ("cache",): (1.0,)}
 
 

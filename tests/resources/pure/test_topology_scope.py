@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from actors._metrics.kubelet import ALIGNED, ALIGNMENT_FAILURES
+from actors.resources.model.counting import Counted
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import AllocationError, NotYetError
 from actors.resources.topology.policy import Policy, Scope, Settings
@@ -152,8 +153,32 @@ def test_only_one_policy_counts_aligned_pods(
     settings = Settings(policy, scope, {}, frozenset({0, 1}))
     assert len(set(series(settings))) == shown
     ALIGNED.replace(())
-    count_aligned(pod("a", "b", init=("i",)), settings)
+    seen = Counted()
+    for _ in range(2):
+        count_aligned(pod("a", "b", init=("i",)), settings, seen)
     assert ALIGNED.take() == counted
+
+
+@pytest.mark.parametrize(
+    ("scope", "failed", "expected"),
+    [
+        ("container", "i", {}),
+        ("container", "a", {("container", "numa_node"): (1.0,)}),
+        ("container", "b", {("container", "numa_node"): (2.0,)}),
+        ("pod", "b", {}),
+    ],
+)
+def test_containers_before_the_failing_one_count(
+    scope: Scope, failed: str, expected: dict[tuple[str, str], tuple[float]]
+) -> None:
+    with pytest.raises(AllocationError) as caught:
+        run(
+            pod("a", "b", init=("i",)), "single-numa-node", scope, errors={failed: AllocationError("Reason", "message")}
+        )
+    ALIGNED.replace(())
+    settings = Settings("single-numa-node", scope, {}, frozenset({0, 1}))
+    count_aligned(pod("a", "b", init=("i",)), settings, Counted(), caught.value)
+    assert ALIGNED.take() == expected
 
 
 @pytest.mark.parametrize("scope", ["container", "pod"])

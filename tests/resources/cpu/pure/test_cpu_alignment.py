@@ -10,7 +10,7 @@ import pytest
 from actors._metrics.kubelet import ALIGNED, ALIGNMENT_FAILURES
 from actors.resources.cpu.manager import CpuManager, CpuSettings
 from actors.resources.machine.topology import Cpu, Topology
-from actors.resources.model.counting import Undecided
+from actors.resources.model.counting import Counted
 from actors.resources.model.hints import ANY
 from actors.resources.model.provider import AllocationError
 from proto.v1 import Pod
@@ -31,7 +31,7 @@ def _no_counts() -> Iterator[None]:
     ALIGNMENT_FAILURES.replace(())
 
 
-def manager(directory: Path, *options: str, undecided: Undecided | None = None, pod_level: bool = False) -> CpuManager:
+def manager(directory: Path, *options: str, counted: Counted | None = None, pod_level: bool = False) -> CpuManager:
     settings = CpuSettings(
         policy="static",
         reserved_cpus=frozenset({0, 1}),
@@ -39,7 +39,7 @@ def manager(directory: Path, *options: str, undecided: Undecided | None = None, 
         pod_level=pod_level,
         topology_scope="pod" if pod_level else "container",
     )
-    return CpuManager(TWO_CACHES, settings, str(directory), at_once, undecided)
+    return CpuManager(TWO_CACHES, settings, str(directory), at_once, counted)
 
 
 def allocate(cpus: CpuManager, pod: Pod) -> None:
@@ -88,13 +88,13 @@ def test_containers_with_aligned_cpus_count(
 
 
 def test_pod_that_waits_counts_once(tmp_path: Path) -> None:
-    undecided = Undecided()
-    cpus, pod = manager(tmp_path, WHOLE, NEAR, undecided=undecided), simple("p", "c", "2")
+    counted = Counted()
+    cpus, pod = manager(tmp_path, WHOLE, NEAR, counted=counted), simple("p", "c", "2")
     for _ in range(3):
         allocate(cpus, pod)
         cpus.release("p")
     assert aligned() == {CORES: 1, CACHE: 1}
-    undecided.decided("p")
+    counted.forget("p")
     allocate(cpus, pod)
     assert aligned() == {CORES: 2, CACHE: 2}
 

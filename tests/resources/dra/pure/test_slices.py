@@ -76,6 +76,24 @@ def test_registered_driver_that_does_not_listen_is_away(
     assert deletions(*looks) == expected
 
 
+@pytest.mark.parametrize("failed_before", [False, True])
+def test_registration_begins_the_grace_time_anew(failed_before: bool) -> None:
+    absences = Absences(0.0)
+    absences.deleted("")
+    absences.look(["a"], ["a"], 0.0)
+    absences.look(["a"], [], 1.0)
+    if failed_before:
+        absences.failed("a", 31.0)
+    absences.registers("a", 40.0)
+    absences.look(["a"], [], 40.0)  # it is not connected yet
+    assert absences.due(69.9) == []
+    assert absences.due(70.0) == [Delete(driver="a")]
+    absences.failed("a", 70.0)
+    assert absences.due(74.9) == []
+    absences.look(["a"], ["a"], 75.0)
+    assert absences.due(1000.0) == []
+
+
 def test_failures_are_tried_again_less_and_less() -> None:
     absences, now, waits = Absences(0.0), GRACE_S, []
     for _ in range(8):
