@@ -6,7 +6,8 @@ while it is not known which images containers mount as volumes.
 It runs one collection at a time. A checkpoint keeps the times of images' first sight and last use across restarts.
 
 A start of the agent begins the observation anew, as in the kubelet. No image goes by age until the agent has run for
-the maximum age: images may have been in use while none ran. An image that the checkpoint lacks was there before.
+the maximum age: images may have been in use while none ran. At the first look, an image that the checkpoint lacks was
+there before. A collection that comes earlier counts it as new: a pod may wait for an image that was just pulled.
 """
 
 from __future__ import annotations
@@ -48,6 +49,8 @@ CHECKPOINT_VERSION = 1
 FAILED = "ImageGCFailed"
 STATS_S = 10.0
 DISK_S = 10.0
+FIRST_LOOK_S = 2.0
+"""Pause after a first look that failed, at most a period. Images that are pulled until it succeeds count as old."""
 
 
 class ImageGc(Actor):
@@ -147,10 +150,10 @@ class ImageGc(Actor):
     def _on(self, cri: RelayedCri) -> _OnRuntime:
         return _OnRuntime(self, cri)
 
-    async def _tick(self) -> None:
+    async def _tick(self) -> float | None:
         if not self._initialized or self._limits.disabled:
             await self._look_only()
-            return
+            return None if self._initialized else min(FIRST_LOOK_S, self.settings.image_gc_period_s)
         try:
             await self._guarded(by_thresholds=True)
         except Refused as refusal:
@@ -162,11 +165,13 @@ class ImageGc(Actor):
             self._failed_before = True
         else:
             self._failed_before = False
+        return None
 
     async def _look_only(self) -> None:
         try:
             async with self._gate:
-                await self._list_images(self._runtime())
+                await self._list_images(self._runtime(), old=not self._initialized)
+                self._initialized = True
         except (CriError, Refused) as error:
             self._last_error = str(error)
             log.warning("cannot list images and containers: %s", error)
@@ -193,14 +198,12 @@ class ImageGc(Actor):
 
     # Looking
 
-    async def _list_images(self, cri: RelayedCri) -> tuple[list[ImageView], frozenset[str]]:
-        """Return the images and the names in use, and record both."""
+    async def _list_images(self, cri: RelayedCri, *, old: bool = False) -> tuple[list[ImageView], frozenset[str]]:
+        """Return the images and the names in use, and record both. `old`: images without a record were there before."""
         images = [image_view(image) for image in await cri.list_images()]
         in_use = await self._names_in_use(cri, images)
         now = time.time()
-        detected = now if self._initialized else policy.LONG_AGO
-        self._seen = policy.observe(self._seen, images, in_use, detected, now)
-        self._initialized = True
+        self._seen = policy.observe(self._seen, images, in_use, policy.LONG_AGO if old else now, now)
         await self._save()
         return images, in_use
 

@@ -230,6 +230,7 @@ def test_deprecated_flags_are_warned_of(capsys: pytest.CaptureFixture[str], capl
         (["--node-ip=host"], ["--node-ip: must be an IP address, or one IPv4 and one IPv6 address: 'host' does"]),
         (["--node-ip=192.0.2.1,192.0.2.2"], ["--node-ip: must be one IP address"]),
         (["--node-ip=192.0.2.1,::"], ["--node-ip: must not have 0.0.0.0 or :: in a pair"]),
+        (["--runtime-cgroups=/."], ["--runtime-cgroups: must be a cgroup below the root"]),
         (["--config=/nowhere"], ["/nowhere: does not exist"]),
         (["--config=/"], ["/: is a directory"]),
         (["--config-dir=/nowhere"], ["/nowhere: cannot be read: No such file or directory"]),

@@ -72,6 +72,11 @@ def image_gc(runtime: ListRuntime, **settings: Any) -> ActorProcess:
 def settled(actor: ActorProcess, images: int = 4) -> None:
     """Wait until the first look, after which all images count as old, is saved."""
     wait_for(lambda: actor.ask(Describe()).state["images"] == images, 10, "the first look")
+    saved(actor)
+
+
+def saved(actor: ActorProcess) -> None:
+    """Wait for the checkpoint."""
     wait_for(Path(actor.settings.root_dir, "nodevisor/image_gc.json").exists, 10, "the checkpoint")
 
 
@@ -145,6 +150,32 @@ def test_no_image_goes_while_mounts_are_unknown(runtime: ListRuntime) -> None:
         assert caught.value.reason == "ImageGCFailed"
         assert len(runtime.images) == 4
         runtime.unreadable["c"] = grpc.StatusCode.NOT_FOUND
+        settled(actor)
+        assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha1", "sha2", "sha3"]
+
+
+def first_look_fails(runtime: ListRuntime, again_s: float) -> ActorProcess:
+    mounts(runtime, "c")
+    runtime.unreadable = {"c": grpc.StatusCode.UNKNOWN}
+    process = image_gc(runtime, image_minimum_gc_age_s=3600.0)
+    process.prelude += f"from actors.image_gc import actor; actor.FIRST_LOOK_S = {again_s}\n"
+    return process
+
+
+def test_collection_before_the_first_look_takes_no_new_image(runtime: ListRuntime) -> None:
+    with first_look_fails(runtime, 3600.0) as actor:
+        wait_for(lambda: "c is broken" in actor.ask(Describe()).state["last_error"], 10, "the first look fails")
+        runtime.unreadable.clear()
+        runtime.images["new"] = pb.Image(id="new", repo_digests=["r@new"], size=30)
+        assert actor.ask(DeleteUnusedImages()).removed == ()
+        assert "new" in runtime.images
+
+
+def test_first_look_that_failed_is_soon_repeated(runtime: ListRuntime) -> None:
+    with first_look_fails(runtime, 0.05) as actor:
+        wait_for(lambda: "c is broken" in actor.ask(Describe()).state["last_error"], 10, "the first look fails")
+        runtime.unreadable.clear()
+        settled(actor)
         assert sorted(actor.ask(DeleteUnusedImages()).removed) == ["sha1", "sha2", "sha3"]
 
 
@@ -356,6 +387,7 @@ def test_image_that_came_before_the_agents_start_is_old(runtime: ListRuntime) ->
         runtime.images["new"] = pb.Image(id="new", repo_digests=["r@new"], size=30)  # pulled while the agent was down
         actor.prelude = of_agent("second")
         actor.start()
+        settled(actor, 2)
         assert actor.ask(DeleteUnusedImages()).removed == ("new",)
         runtime.images["newer"] = pb.Image(id="newer", repo_digests=["r@newer"], size=30)
         actor.restart()
@@ -414,6 +446,7 @@ def test_on_containerd_only_unused_images_go(containerd: ContainerdInstance, cri
     settings["collect_local_images"] = True  # containerd has it from an archive
     with actor_process("image_gc", ("stats", "pleg"), **settings) as actor:
         actor.peers["stats"].answers[GetNodeStats] = lambda _: node(500)
+        saved(actor)
         unused = cri.image_status(extra.name).result()
         assert unused is not None
         collected = actor.ask(DeleteUnusedImages(), 30)
@@ -436,6 +469,7 @@ def test_on_the_embedded_runtime_a_mounted_image_stays(embedded: EmbeddedInstanc
     try:
         with actor_process("image_gc", ("stats", "pleg"), **settings) as actor:
             actor.peers["stats"].answers[GetNodeStats] = lambda _: node(0, 1 << 40)
+            saved(actor)
             names = [one.name for one in actor.ask(PlanCollection(available_bytes=0), 30).victims]
             assert loose in names
             assert mounted not in names

@@ -15,6 +15,7 @@ from supervisor.config.kubeletconfig.typed import schema
 from supervisor.config.kubeletconfig.typed.decode import decode
 from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
 from supervisor.config.kubeletconfig.validation import logs
+from supervisor.config.kubeletconfig.validation.allocatable import check_runtime_cgroups
 from supervisor.config.kubeletconfig.validation.eviction import hard
 from supervisor.config.kubeletconfig.validation.network import usable_servers
 from supervisor.config.kubeletconfig.validation.node import check_labels
@@ -182,6 +183,9 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"evictionMinimumReclaim": {"nodefs.available": "0%"}}, "evictionMinimumReclaim[nodefs.available]: must be a percentage above 0% and at most 100%, not '0%'"),
     # node allocatable
     ({"systemCgroups": "/system"}, "systemCgroups: was specified and cgroupRoot was not; set cgroupRoot, for example to /"),
+    ({"systemCgroups": "/", "cgroupRoot": "/"}, "systemCgroups: must be a cgroup below the root, such as /system.slice, without // . and .., not '/'"),
+    ({"systemCgroups": "/.", "cgroupRoot": "/"}, "systemCgroups: must be a cgroup below the root"),
+    ({"systemCgroups": "/a\0b", "cgroupRoot": "/"}, "systemCgroups: must be a cgroup below the root"),
     ({"enforceNodeAllocatable": ["pods", "pods"]}, "enforceNodeAllocatable[1]: pods is there twice; remove one"),
     ({"enforceNodeAllocatable": ["pod"]}, "enforceNodeAllocatable[0]: must be one of none, pods, system-reserved, system-reserved-compressible, kube-reserved, kube-reserved-compressible, not 'pod'"),
     ({"enforceNodeAllocatable": ["none", "pods"]}, "enforceNodeAllocatable[0]: none may not have other enforcements beside it"),
@@ -449,6 +453,17 @@ def test_wrong_addresses_of_a_cluster_are_warned_of(fields: dict[str, Any], expe
 def test_system_cgroups_are_said_to_be_measured_only() -> None:
     (warning,) = validation.warnings(of({"systemCgroups": "/system"}))
     assert str(warning) == "systemCgroups: is only measured: processes of others are never moved to another cgroup"
+
+
+@pytest.mark.parametrize("name", ["", "/", "/a", "a", "/a/b.slice/", "/..a"])
+def test_runtime_cgroup_of_a_clear_name_is_accepted(name: str) -> None:
+    assert check_runtime_cgroups(name) == []
+
+
+@pytest.mark.parametrize("name", ["//.", ".", "/..", "/../a", "/a/../b", "/a//b", "/a\0"])
+def test_other_runtime_cgroup_is_refused(name: str) -> None:
+    (problem,) = check_runtime_cgroups(name)
+    assert str(problem).startswith("--runtime-cgroups: must be a cgroup below the root")
 
 
 def test_warnings_of_dns_servers_are_bounded() -> None:

@@ -105,9 +105,11 @@ def configuration(given: Given, *, strict: bool = False) -> Effective:
     """
     from supervisor.config.configuration import assemble  # noqa: PLC0415 - loads YAML
     from supervisor.config.kubeletconfig.problems import ConfigurationError  # noqa: PLC0415
+    from supervisor.config.kubeletconfig.validation.allocatable import check_runtime_cgroups  # noqa: PLC0415
     from supervisor.config.kubeletconfig.validation.node import check_labels, check_node_ip  # noqa: PLC0415
 
     found = check_labels(given.values.get("node-labels", {})) + check_node_ip(given.values.get("node-ip", ""))
+    found += check_runtime_cgroups(given.values.get("runtime-cgroups", ""))
     problems = [str(problem) for problem in found]
     if given.values.get("cloud-provider", "") not in ("", "external"):
         problems.append("--cloud-provider: must be external or empty; cloud providers run outside of the kubelet")

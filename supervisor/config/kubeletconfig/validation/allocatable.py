@@ -1,10 +1,13 @@
 """Rules of Node Allocatable: reserved CPUs, their cgroups, and the enforcement.
 
 Source: https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/
+
+`check_runtime_cgroups` is for a flag without a field.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 from supervisor.config.kubeletconfig.cpuset import CpusetError, parse_cpuset
@@ -27,6 +30,22 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
     yield from _reserved_cpus(config)
     if config.system_cgroups and not config.cgroup_root:
         yield Problem("systemCgroups", "was specified and cgroupRoot was not; set cgroupRoot, for example to /")
+    if reason := _bad_cgroup(config.system_cgroups):
+        yield Problem("systemCgroups", reason)
+
+
+def check_runtime_cgroups(text: str) -> list[Problem]:
+    """Errors of --runtime-cgroups. The root is taken, as by the kubelet; its figures are those of the node."""
+    reason = _bad_cgroup(text) if text.strip("/") else ""
+    return [Problem("", reason, "--runtime-cgroups")] if reason else []
+
+
+def _bad_cgroup(text: str) -> str:
+    """The reason why a text names no single cgroup below the root; empty when it does, or is empty."""
+    name = f"/{text.strip('/')}"
+    if text and (name == "/" or "\0" in name or os.path.normpath(name) != name):
+        return f"must be a cgroup below the root, such as /system.slice, without // . and .., not {text[:60]!r}"
+    return ""
 
 
 def warnings(config: KubeletConfiguration) -> Iterator[Problem]:
