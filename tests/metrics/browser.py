@@ -16,6 +16,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+MACHINE_CHANGED = "net::ERR_NETWORK_CHANGED"
+"""Chromium ends its requests when the machine gets another network interface. Other tests make interfaces meanwhile."""
+
 
 class Browser:
     """One page in one browser. Everything it keeps is in a directory that goes with it."""
@@ -46,7 +49,7 @@ class Browser:
         self._numbers = itertools.count(1)
         self._buffer = b""
         self.messages: list[str] = []
-        """The page's console messages and errors."""
+        """The page's console messages and errors, but for requests that MACHINE_CHANGED ended."""
         targets = self._call("Target.getTargets")["targetInfos"]
         page = next(one["targetId"] for one in targets if one["type"] == "page")
         self._session = self._call("Target.attachToTarget", targetId=page, flatten=True)["sessionId"]
@@ -104,7 +107,9 @@ class Browser:
                 result: dict[str, Any] = answer["result"]
                 return result
             if answer.get("method") in ("Runtime.exceptionThrown", "Log.entryAdded", "Runtime.consoleAPICalled"):
-                self.messages.append(json.dumps(answer["params"]))
+                message = json.dumps(answer["params"])
+                if MACHINE_CHANGED not in message:
+                    self.messages.append(message)
 
     def _next(self) -> dict[str, Any]:
         while b"\0" not in self._buffer:

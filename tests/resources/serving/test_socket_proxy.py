@@ -37,10 +37,10 @@ class Echo:
         threading.Thread(target=self._serve, args=(listening,), daemon=True).start()
 
         def stop() -> None:
-            self.stops += 1
             listening.shutdown(socket.SHUT_RDWR)
             self.path.unlink(missing_ok=True)
             self.close_all()
+            self.stops += 1  # last: tests wait for it in another thread
 
         return stop
 
