@@ -7,11 +7,11 @@ https://kubernetes.io/docs/concepts/configuration/manage-resources-containers/#l
 from __future__ import annotations
 
 from actors._cgroup.quantities import totals
-from actors.eviction.message import binary_si, canonical, decimal_si
+from actors.eviction.message import binary_si, decimal_si
 from actors.eviction.thresholds import DiskLayout
 from proto.node.stats import PodUsage
 from proto.v1 import Pod
-from proto.v1.scalars.quantity import value
+from proto.v1.scalars.quantity import canonical, value
 
 RESOURCE = "ephemeral-storage"
 GRACE_PERIOD_S = 1

@@ -13,7 +13,7 @@ from actors.eviction.thresholds import SIGNALS, Condition, Threshold
 from proto.node.stats import ContainerUsage, PodUsage
 from proto.v1 import Pod
 from proto.v1.scalars.base import Quantity
-from proto.v1.scalars.quantity import NANOS, parse, value
+from proto.v1.scalars.quantity import canonical, value
 
 REASON = "Evicted"
 
@@ -112,11 +112,3 @@ def _scaled(number: int, base: int, suffixes: tuple[str, ...]) -> str:
     while number and number % base == 0 and power < len(suffixes) - 1:
         number, power = number // base, power + 1
     return f"{number}{suffixes[power]}"
-
-
-def canonical(quantity: Quantity) -> str:
-    """Return a quantity as Kubernetes prints it, in the suffix format it was written in. Fractions stay unchanged."""
-    nanos = parse(quantity)
-    if nanos % NANOS:
-        return str(quantity)
-    return binary_si(nanos // NANOS) if str(quantity).endswith("i") else decimal_si(nanos // NANOS)

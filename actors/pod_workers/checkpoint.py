@@ -91,7 +91,8 @@ class Checkpoint:
         self._numbers = itertools.count(self.saved.number + 1)
         self._asked = self._written = 0
         """Calls of `outlive_kill`, and the last one whose values are in the recent file."""
-        self._asking = threading.Lock()
+        self._order = threading.Lock()
+        """Held for moments: while a call or a write gets its number, and the write its values."""
 
     def save_soon(self) -> None:
         """Write once for all changes of the next moments, in a pool thread: the disk may take long."""
@@ -104,8 +105,10 @@ class Checkpoint:
     async def _save_in_thread(self) -> None:
         self._changed = False
         self._saved_at = time.monotonic()
-        await self._in_thread(self.save)
-        self._saving = False
+        try:
+            await self._in_thread(self.save)
+        finally:
+            self._saving = False
         if self._changed:
             self.save_soon()
 
@@ -114,7 +117,7 @@ class Checkpoint:
 
         Calls that come together share a write.
         """
-        with self._asking:
+        with self._order:
             self._asked += 1
             call = self._asked
         await self._in_thread(functools.partial(self._save_recent, call))
@@ -128,7 +131,7 @@ class Checkpoint:
     def _save_recent(self, call: int) -> None:
         with self._writing_recent:
             if call > self._written:
-                self._written = self._asked
+                self._written = self._asked  # their values are there already
                 self._write(recent_path(self._actor.settings.root_dir), sync=False)
 
     def save(self) -> None:
@@ -140,17 +143,18 @@ class Checkpoint:
             self._write(path(self._actor.settings.root_dir), sync=True)
 
     def _write(self, file: str, *, sync: bool) -> None:
-        number, saved = next(self._numbers), self.saved
-        data = {
-            "number": number,
-            "boot_id": boot_id(),
-            "back_offs": back_off.to_plain(dict(saved.back_offs)),
-            "replaced": back_off.replaced_to_plain(dict(saved.replaced)),
-            "ends": end_record.to_plain(dict(saved.ends)),
-            "container_ends": end_record.containers_to_plain(dict(saved.container_ends)),
-            # A pod that was rejected because the machine shut down is decided on again after the boot.
-            "rejected": [[uid, *why] for uid, why in dict(saved.rejected).items() if why[0] != NOT_ADMITTED],
-        }
+        boot, saved = boot_id(), self.saved
+        with self._order:  # the file with the higher number has the later values
+            data = {
+                "number": next(self._numbers),
+                "boot_id": boot,
+                "back_offs": back_off.to_plain(dict(saved.back_offs)),
+                "replaced": back_off.replaced_to_plain(dict(saved.replaced)),
+                "ends": end_record.to_plain(dict(saved.ends)),
+                "container_ends": end_record.containers_to_plain(dict(saved.container_ends)),
+                # A pod that was rejected because the machine shut down is decided on again after the boot.
+                "rejected": [[uid, *why] for uid, why in dict(saved.rejected).items() if why[0] != NOT_ADMITTED],
+            }
         try:
             checkpoint.save(file, VERSION, data, sync=sync)
         except OSError as error:

@@ -214,14 +214,19 @@ def test_a_volume_is_mounted_once_it_is_in_use_and_attached(server: Server, driv
     wait_for(lambda: server.in_use()[-1] == (), 20, "it is in use no more")
 
 
-@pytest.mark.needs("mounts")
-def test_volume_is_in_use_while_it_is_staged(server: Server, driver: Driver) -> None:
+def leave_staged(server: Server, driver: Driver) -> None:
+    """A pod came and went, and the driver does not unstage its volume."""
     server.attached = True
     refusal(server)
     server.report()
     retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
     driver.faults["NodeUnstageVolume"] = Fault("INTERNAL")
     server.actor.ask(UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.needs("mounts")
+def test_volume_is_in_use_while_it_is_staged(server: Server, driver: Driver) -> None:
+    leave_staged(server, driver)
     tries = lambda: len(driver.of("NodeUnstageVolume"))  # noqa: E731
     wait_for(lambda: tries() > 1, 20, "the unstaging is tried again")
     told = len(server.in_use())
@@ -238,12 +243,7 @@ def test_volume_is_in_use_while_it_is_staged(server: Server, driver: Driver) -> 
 
 @pytest.mark.needs("mounts")
 def test_damaged_staging_record_keeps_volumes_in_use(server: Server, driver: Driver) -> None:
-    server.attached = True
-    refusal(server)
-    server.report()
-    retry_forbidden(server.actor, MountPod(pod=in_default(claim())))
-    driver.faults["NodeUnstageVolume"] = Fault("INTERNAL")
-    server.actor.ask(UnmountPod(pod_uid=UID))
+    leave_staged(server, driver)
     (one,) = staged.find(server.actor.settings.root_dir).volumes
     data = Path(staged.path_of(server.actor.settings.root_dir, one)).parent / "vol_data.json"
     content = data.read_bytes()

@@ -1,9 +1,9 @@
 """Mounts, unmounts and measures CSI volumes. Blocks: runs in a helper process.
 
-Files on disk record what the driver may have done, and are written before its call: vol_data.json in the pod's
-directory of the volume, and another beside the staged volume. So everything can be undone after a kill. A call with
-unknown outcome is undone like a successful one. A volume is unstaged apart from the pod, which need not wait for it,
-and as long as it is staged its record is there. Source: pkg/volume/csi of Kubernetes 1.36.
+Files on disk record what the driver may have done, and are written before its call. One vol_data.json is in the pod's
+directory of the volume, another beside the staged volume. So everything can be undone after a kill. A call with
+unknown outcome is undone like a successful one. A volume is unstaged apart from the pod, which need not wait for it.
+As long as it is staged its record is there. Source: pkg/volume/csi of Kubernetes 1.36.
 """
 
 from __future__ import annotations

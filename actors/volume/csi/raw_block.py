@@ -1,7 +1,7 @@
 """Raw block devices of CSI drivers: stage, publish, unpublish, unstage. Blocks: runs in a helper process.
 
-As in operations.py, files on disk record what the driver may have done, and are written before its call: here a file
-named after the pod's UID in the volume's `dev`, to which the device is bound later. The volume's record stays until
+As in operations.py, files on disk record what the driver may have done, and are written before its call. Here it is a
+file named after the pod's UID in the volume's `dev`. The device is bound to it later. The volume's record stays until
 it is unstaged. Source: csi_block.go of pkg/volume/csi.
 """
 

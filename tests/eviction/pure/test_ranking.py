@@ -5,13 +5,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors.eviction.message import binary_si, canonical, decimal_si, eviction_message
+from actors.eviction.message import binary_si, decimal_si, eviction_message
 from actors.eviction.policy import Observation
 from actors.eviction.ranking import ranked, used
 from actors.eviction.thresholds import Threshold
 from proto.node.stats import ContainerUsage, PodUsage
 from proto.v1 import Pod
-from proto.v1.scalars.quantity import value
+from proto.v1.scalars.quantity import canonical, value
 
 MIB = 1 << 20
 
