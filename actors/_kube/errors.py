@@ -11,6 +11,9 @@ import msgspec
 
 from proto.common import untrusted
 
+LONGEST_RETRY_AFTER_S = 300
+"""A server or load balancer may say more, and be well again at once. client-go waits for any time."""
+
 
 class ApiError(Exception):
     """The server refused, and only its text says why. A retry alone does not help."""
@@ -19,7 +22,7 @@ class ApiError(Exception):
         super().__init__(status, reason, message)
         self.status, self.reason, self.message = status, reason, message
         self.retry_after_s = retry_after_s
-        """Seconds of Retry-After; None without the header."""
+        """Seconds of Retry-After, at most LONGEST_RETRY_AFTER_S; None without the header."""
 
     def __str__(self) -> str:
         return self.message
@@ -95,6 +98,13 @@ class TooManyRequests(ApiError):
     """The server is busy. Try again after `retry_after_s`."""
 
 
+class Throttled(ApiError):
+    """Our own throttle would hold the call for too long. It was not sent."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(0, "Throttled", message)
+
+
 class ServerTrouble(ApiError):
     """The server failed (5xx). The call may have had its effect."""
 
@@ -120,5 +130,8 @@ ApiError._classes.update(
 
 
 def _seconds(retry_after: str | None) -> float | None:
-    """Retry-After in seconds. The API server never sends a date, which counts as none."""
-    return float(retry_after) if retry_after and retry_after.isdecimal() else None
+    """Retry-After in seconds, bounded. The API server never sends a date, which counts as none."""
+    if not retry_after or not retry_after.isdecimal():
+        return None
+    seconds = int(retry_after) if len(retry_after) <= 9 else LONGEST_RETRY_AFTER_S
+    return float(min(seconds, LONGEST_RETRY_AFTER_S))

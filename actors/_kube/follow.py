@@ -73,11 +73,14 @@ class Follower:
 
         def check_silence() -> None:
             now = time.monotonic()
+            if over.done():
+                return
             if now - began >= seconds + MARGIN_S:
                 over.set_error(Unreachable(f"watch {position.path}: the server did not end it after its timeout"))
             elif now - self._heard >= SILENT_S:
-                over.set_error(Unreachable(f"watch {position.path}: the server has been silent for {SILENT_S:g} s"))
-            elif not over.done():
+                position.relist()
+                over.set(None)
+            else:
                 due = min(began + seconds + MARGIN_S, self._heard + SILENT_S)
                 self._actor.timers.call_later(max(0.0, due - now) + 0.001, check_silence)
 

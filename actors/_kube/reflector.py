@@ -20,7 +20,11 @@ WATCH_MIN_S, WATCH_MAX_S = 300.0, 600.0
 MARGIN_S = 30.0
 """Time after the timeout until a watch that the server has not ended counts as broken."""
 SILENT_S = 180.0
-"""A server sends a bookmark each minute even without changes. After this silence the watch counts as broken."""
+"""Silence after which a watch is made anew, from a new list.
+
+A server sends a bookmark each minute, but none while its cache has seen no event, as of RuntimeClasses in a cluster
+without any. A list tells this from a broken watch.
+"""
 SHORT_S = 1.0
 """A watch that ends sooner, without an event, counts as failed."""
 
@@ -117,6 +121,10 @@ class Position:
         too_new = "Too large resource version" in error.message  # the text of a server whose etcd was emptied
         self._list_from = "" if isinstance(error, Gone) or too_new else (self.version or self._list_from)
         self.version = None
+
+    def relist(self) -> None:
+        """Have the next request be a list, of a state that is no older than the present one."""
+        self._list_from, self.version = self.version or self._list_from, None
 
     def pause_s(self, error: ApiError, now: float, chance: float) -> float:
         """Seconds to wait after the failure; `chance` in [0, 1)."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import re
+import select
 import socket
 import ssl
 import struct
@@ -23,10 +24,8 @@ from types import TracebackType
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
-import urllib3
-
 from actors._kube.connection.session import Session
-from actors._kube.errors import Unreachable
+from actors._kube.errors import ApiError, Unreachable
 
 
 @dataclass(frozen=True)
@@ -273,34 +272,48 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _behind(self, call: Call, content: bytes) -> Reply:
         """The whole answer of the server behind."""
-        if not isinstance(self.faulty.behind, Session):
-            return self.faulty.behind(call)
-        with self._opened(self.faulty.behind, call, content) as response:
-            return Reply(response.status, response.read())
+        behind = self.faulty.behind
+        if not isinstance(behind, Session):
+            return behind(call)
+        with self._reset_as_behind():
+            answer = behind.answer(
+                call.method,
+                call.path,
+                query=call.query,
+                body=content or None,
+                content_type=call.headers.get("Content-Type") or "application/json",
+                deadline=time.monotonic() + 30,
+            )
+        return Reply(answer.status, answer.content)
 
     def _through(self, call: Call, content: bytes) -> None:
         """Its answer as it comes: a watch is one, too."""
-        if not isinstance(self.faulty.behind, Session) or call.query.get("watch") not in ("true", "1"):
+        behind = self.faulty.behind
+        if not isinstance(behind, Session) or call.query.get("watch") not in ("true", "1"):
             self._reply(self._behind(call, content))
             return
-        with self._opened(self.faulty.behind, call, content) as response:
-            self._head(response.status, {"Transfer-Encoding": "chunked"})
-            for part in response.stream(64 * 1024):
-                self._chunk(part)
+        try:
+            with self._reset_as_behind():
+                stream = behind.stream(call.path, call.query, 30)
+        except ApiError as error:
+            self._reply(failure(error.status, error.reason, str(error)))
+            return
+        with contextlib.closing(stream):
+            self._head(200, {"Transfer-Encoding": "chunked"})
+            ended = False
+            while not ended:
+                lines, ended = stream.read()
+                for line in lines:
+                    self._chunk(line + b"\n")
+                if not ended:
+                    select.select([stream], [], [], 600)
             self._chunk(b"")
 
     @contextlib.contextmanager
-    def _opened(self, behind: Session, call: Call, content: bytes) -> Iterator[urllib3.BaseHTTPResponse]:
-        kind = call.headers.get("Content-Type") or "application/json"
-        deadline = time.monotonic() + (600 if call.query.get("watch") else 30)
+    def _reset_as_behind(self) -> Iterator[None]:
+        """Reset the client's connection when the server behind is unreachable, as it would look without us."""
         try:
-            response = behind.open(
-                call.method, call.path, query=call.query, body=content or None, content_type=kind, deadline=deadline
-            )
+            yield
         except Unreachable:
-            self._reset()  # as it would look without us in between
+            self._reset()
             raise
-        try:
-            yield response
-        finally:
-            response.close()

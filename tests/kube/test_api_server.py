@@ -97,8 +97,8 @@ def test_no_server_bad_certificates_and_silence_are_unreachable(control_plane: C
     assert time.monotonic() - began < 5
 
 
-def test_calls_and_watches_go_on_after_a_rebuild(control_plane: ControlPlane) -> None:
+def test_calls_and_watches_go_on_after_connections_close(control_plane: ControlPlane) -> None:
     session = Session(load(str(control_plane.admin)))
     session.call("GET", "/api", timeout_s=20)
-    session.rebuild()
+    session.close_connections()
     assert b"v1" in session.call("GET", "/api", timeout_s=20)

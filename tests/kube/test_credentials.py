@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import stat
+import time
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +12,11 @@ import pytest
 import yaml
 
 from actors._kube.connection import credentials as connection_credentials
-from actors._kube.connection.credentials import TOKEN_FILE_S, Credentials
+from actors._kube.connection import plugin as connection_plugin
+from actors._kube.connection.credentials import TOKEN_AGAIN_S, TOKEN_FILE_S, Credentials
 from actors._kube.connection.kubeconfig import KubeconfigError, load
 from tests.controlplane.certificates import Authority
+from tests.harness import alive, wait_for
 
 
 class Clock:
@@ -48,21 +52,44 @@ def printed(status: str) -> str:
     return f"""echo '{{"apiVersion":"client.authentication.k8s.io/v1","kind":"ExecCredential","status":{status}}}'"""
 
 
+TOKEN = printed('{"token":"t"}')
+
+
 def test_token_file_is_read_each_minute_and_after_a_refusal(tmp_path: Path) -> None:
     clock = Clock()
     (tmp_path / "token").write_text("one\n")
     who = credentials(tmp_path, {"tokenFile": "token", "token": "inline"}, clock)
-    assert who.current().headers == {"Authorization": "Bearer one"}
+    assert who.current().headers == [("Authorization", "Bearer one")]
     (tmp_path / "token").write_text("two\n")
-    assert who.current().headers["Authorization"] == "Bearer one"
+    assert who.current().headers[0][1] == "Bearer one"
     clock.now += TOKEN_FILE_S
-    assert who.current().headers["Authorization"] == "Bearer two"
+    assert who.current().headers[0][1] == "Bearer two"
     (tmp_path / "token").write_text("three")
     who.refused(who.current())
-    assert who.current().headers["Authorization"] == "Bearer three"
+    assert who.current().headers[0][1] == "Bearer three"
     (tmp_path / "token").write_text("four")
     clock.now -= 86_400  # set back: how old the token is cannot be told any more
-    assert who.current().headers["Authorization"] == "Bearer four"
+    assert who.current().headers[0][1] == "Bearer four"
+
+
+def test_token_is_used_on_while_its_file_is_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    clock, file = Clock(), tmp_path / "token"
+    file.write_text("one")
+    who = credentials(tmp_path, {"tokenFile": "token"}, clock)
+    assert who.current().headers[0][1] == "Bearer one"
+    file.unlink()
+    for _ in range(3):
+        clock.now += TOKEN_FILE_S
+        assert who.current().headers[0][1] == "Bearer one"
+    assert caplog.text.count("using the token that was read before") == 1
+    file.write_text("two")
+    clock.now += TOKEN_AGAIN_S
+    assert who.current().headers[0][1] == "Bearer two"
+
+
+def test_token_file_that_was_never_read_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(KubeconfigError, match="cannot read tokenFile"):
+        credentials(tmp_path, {"tokenFile": "token"}, Clock()).current()
 
 
 def test_certificates_follow_their_files_but_not_a_missing_one(tmp_path: Path) -> None:
@@ -84,7 +111,7 @@ def test_plugin_runs_again_after_expiry_or_refusal_only(tmp_path: Path) -> None:
     who = credentials(tmp_path, plugin(tmp_path, printed(status)), clock)
     runs = tmp_path / "runs"
     for _ in range(3):
-        assert who.current().headers["Authorization"] == "Bearer t"
+        assert who.current().headers[0][1] == "Bearer t"
     assert runs.read_text().count("run") == 1
     clock.now += 3600
     who.current()
@@ -112,6 +139,43 @@ def test_failed_plugin_has_its_stderr_in_the_error(tmp_path: Path, body: str, sa
     assert said in str(failure.value)
 
 
+def test_plugin_that_prints_too_much_is_killed(tmp_path: Path) -> None:
+    who = credentials(tmp_path, plugin(tmp_path, f"echo $$ >{tmp_path}/pid\nexec cat /dev/zero"), Clock())
+    with pytest.raises(KubeconfigError, match=r"credential plugin .*/plugin of .* printed more than 1048576 bytes"):
+        who.current()
+    assert not alive(int((tmp_path / "pid").read_text()))
+
+
+def test_long_stderr_of_a_plugin_is_dropped_but_for_its_end(tmp_path: Path) -> None:
+    noise = "head -c 3000000 /dev/zero | tr '\\0' x >&2"
+    who = credentials(tmp_path, plugin(tmp_path, f"{noise}\n{TOKEN}"), Clock())
+    assert who.current().headers[0][1] == "Bearer t"
+    who = credentials(tmp_path, plugin(tmp_path, f"{noise}\necho no profile >&2\nexit 3"), Clock())
+    with pytest.raises(KubeconfigError, match=r"exit code 3: x{400,500}no profile$"):
+        who.current()
+
+
+def test_plugin_is_killed_with_its_group_at_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_plugin, "PLUGIN_S", 1.0)
+    body = f"sleep 300 & echo $! >{tmp_path}/child\nwait"
+    who = credentials(tmp_path, plugin(tmp_path, body), Clock())
+    with pytest.raises(KubeconfigError, match="did not end within 1 s and was killed"):
+        who.current()
+    child = int((tmp_path / "child").read_text())
+    wait_for(lambda: not alive(child), what="the plugin's child is gone")
+
+
+def test_child_that_outlives_its_plugin_is_not_waited_for(tmp_path: Path) -> None:
+    body = f"sleep 300 & echo $! >{tmp_path}/child\n{TOKEN}"
+    began = time.monotonic()
+    try:
+        who = credentials(tmp_path, plugin(tmp_path, body), Clock())
+        assert who.current().headers[0][1] == "Bearer t"
+        assert time.monotonic() - began < 30
+    finally:
+        os.kill(int((tmp_path / "child").read_text()), 9)
+
+
 @pytest.mark.parametrize("end", ['"0001-01-01T00:00:00"', '"9999-12-31T23:59:59"', '"tomorrow"', "1700003600", "[]"])
 def test_unreadable_expiry_of_a_plugin_is_a_kubeconfig_error(tmp_path: Path, end: str) -> None:
     who = credentials(tmp_path, plugin(tmp_path, printed(f'{{"token":"t","expirationTimestamp":{end}}}')), Clock())
@@ -124,7 +188,7 @@ def test_unreadable_expiry_of_a_plugin_is_a_kubeconfig_error(tmp_path: Path, end
 def test_first_and_last_expiry_of_a_plugin_are_taken(tmp_path: Path, end: str) -> None:
     who = credentials(tmp_path, plugin(tmp_path, printed(f'{{"token":"t","expirationTimestamp":"{end}"}}')), Clock())
     for _ in range(2):
-        assert who.current().headers["Authorization"] == "Bearer t"
+        assert who.current().headers[0][1] == "Bearer t"
 
 
 @pytest.mark.parametrize("status", ['"x"', "[1]", '{"clientCertificateData":1,"clientKeyData":2}'])
@@ -149,12 +213,13 @@ def test_missing_plugin_has_its_install_hint_in_the_error(tmp_path: Path) -> Non
 
 def test_passwords_and_impersonation_become_headers(tmp_path: Path) -> None:
     user = {"username": "a", "password": "b", "as": "x", "as-groups": ["g", "h"], "as-user-extra": {"k/v": ["v"]}}
-    assert credentials(tmp_path, user, Clock()).current().headers == {
-        "Authorization": "Basic YTpi",
-        "Impersonate-User": "x",
-        "Impersonate-Group": "g, h",  # as the two are shown
-        "Impersonate-Extra-k%2Fv": "v",
-    }
+    assert credentials(tmp_path, user, Clock()).current().headers == [
+        ("Impersonate-User", "x"),
+        ("Impersonate-Group", "g"),
+        ("Impersonate-Group", "h"),
+        ("Impersonate-Extra-k%2Fv", "v"),
+        ("Authorization", "Basic YTpi"),
+    ]
 
 
 @pytest.mark.parametrize("first", [{"token": "good"}, None])
@@ -162,13 +227,13 @@ def test_kubeconfig_is_read_again_after_a_wrong_path(tmp_path: Path, first: dict
     wrong = {"client-certificate": "/nonexistent/c.pem", "client-key": "/nonexistent/k.pem"}
     who = credentials(tmp_path, first or wrong, Clock())
     if first is not None:
-        assert who.current().headers == {"Authorization": "Bearer good"}
+        assert who.current().headers == [("Authorization", "Bearer good")]
         credentials(tmp_path, wrong, Clock())
     for _ in range(2):
         with pytest.raises(KubeconfigError, match=r"/nonexistent/c\.pem"):
             who.current()
     credentials(tmp_path, {"token": "corrected"}, Clock())
-    assert who.current().headers == {"Authorization": "Bearer corrected"}
+    assert who.current().headers == [("Authorization", "Bearer corrected")]
 
 
 def test_plugin_with_a_nul_is_a_kubeconfig_error(tmp_path: Path) -> None:
@@ -193,13 +258,13 @@ def with_rotated(tmp_path: Path, user: dict[str, Any]) -> tuple[Credentials, Pat
 def test_rotated_certificate_counts_before_the_kubeconfig(tmp_path: Path) -> None:
     """Its user's token is not sent along: the server would take either."""
     who, current, authority = with_rotated(tmp_path, {"token": "t"})
-    assert who.current().headers == {"Authorization": "Bearer t"}
+    assert who.current().headers == [("Authorization", "Bearer t")]
     for name in ("first", "second"):
         content = pem(authority, name)
         current.write_bytes(content)
-        assert who.current() == (content, content, {})
+        assert who.current() == (content, content, [])
     current.unlink()
-    assert who.current().headers == {"Authorization": "Bearer t"}
+    assert who.current().headers == [("Authorization", "Bearer t")]
 
 
 def test_unusable_rotated_certificate_does_not_count(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -219,7 +284,7 @@ def test_refused_rotated_certificate_gives_way_to_the_kubeconfig(tmp_path: Path)
     for _ in range(2):  # of two threads at once
         who.refused(rotated)
     others = who.current()
-    assert others.headers == {"Authorization": "Bearer t"}
+    assert others.headers == [("Authorization", "Bearer t")]
     who.refused(others)
     assert who.current() == rotated, "the server may have been at fault"
     who.refused(rotated)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import select
 import socket
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -13,9 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from actors._host.proxies import Proxy
 from actors._kube.connection import stream as stream_module
-from actors._kube.connection.stream import Chunks, Endpoint, Stream, Streams, open_stream
+from actors._kube.connection.endpoint import Endpoint
+from actors._kube.connection.http1 import Connection
+from actors._kube.connection.stream import Stream, Streams, open_stream
 from actors._kube.errors import ApiError
 
 
@@ -23,27 +26,58 @@ def chunked(*parts: bytes) -> bytes:
     return b"".join(b"%x\r\n%s\r\n" % (len(part), part) for part in parts if part) + b"0\r\n\r\n"
 
 
+PLAIN = b"HTTP/1.1 200 OK\r\n\r\n"
+CHUNKED = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+
+
+def pair(head: bytes = PLAIN, beginning: bytes = b"") -> tuple[socket.socket, Stream]:
+    """A server's socket, and the stream of its answer to a request. `beginning` comes with the head."""
+    ours, theirs = socket.socketpair()
+    theirs.sendall(head + beginning)
+    return theirs, open_stream(Connection(ours, "server"), "/x", [], time.monotonic() + 5)
+
+
 @given(st.lists(st.binary(min_size=1, max_size=50), max_size=6), st.lists(st.integers(1, 20), min_size=1))
-def test_chunked_content_does_not_depend_on_the_pieces(parts: list[bytes], sizes: list[int]) -> None:
-    encoded, decoder, content, at, turn = chunked(*parts), Chunks(), b"", 0, 0
+def test_chunked_lines_do_not_depend_on_the_pieces(parts: list[bytes], sizes: list[int]) -> None:
+    encoded, at, turn = chunked(*parts), 0, 0
+    server, stream = pair(CHUNKED)
+    lines: list[bytes] = []
+    ended = False
     while at < len(encoded):
         size = sizes[turn % len(sizes)]
-        content += decoder.feed(encoded[at : at + size])
+        server.sendall(encoded[at : at + size])
         at, turn = at + size, turn + 1
-    assert (content, decoder.ended) == (b"".join(parts), True)
+        assert not ended
+        new, ended = stream.read()
+        lines += new
+    assert (lines, ended) == ([line for line in b"".join(parts).split(b"\n")[:-1] if line.strip()], True)
+    stream.close()
+    server.close()
 
 
-def test_chunk_extension_is_ignored_and_an_invalid_size_fails() -> None:
-    assert Chunks().feed(b"3;name=value\r\nabc") == b"abc"
-    with pytest.raises(ValueError, match="invalid literal"):
-        Chunks().feed(b"abc!\r\n")
-    with pytest.raises(ValueError, match="without a size"):
-        Chunks().feed(b"1" * 5000)
+def test_chunk_extension_is_ignored_and_an_invalid_size_ends_the_stream() -> None:
+    server, stream = pair(CHUNKED)
+    server.sendall(b"4;name=value\r\nabc\n\r\n")
+    assert stream.read() == ([b"abc"], False)
+    server.sendall(b"xyz!\r\n")
+    assert stream.read() == ([], True)
+    stream.close()
+    server.close()
 
 
-def pair(*, coded: bool = False, beginning: bytes = b"") -> tuple[socket.socket, Stream]:
-    ours, theirs = socket.socketpair()
-    return theirs, Stream(ours, beginning, chunked=coded)
+@pytest.mark.parametrize("endless", [b"1" * 200_000, b"1;" + b"x" * 200_000, b"0\r\nX: " + b"y" * 200_000])
+def test_chunk_size_extension_and_trailer_are_bounded(endless: bytes) -> None:
+    server, stream = pair(CHUNKED)
+    thread = threading.Thread(target=server.sendall, args=(endless,))
+    thread.start()
+    ended = False
+    while not ended:
+        select.select([stream], [], [], 5)
+        ended = stream.read()[1]
+    stream.close()
+    with contextlib.suppress(OSError):
+        thread.join(5)
+    server.close()
 
 
 def test_line_without_end_ends_the_stream_at_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +100,7 @@ def test_incomplete_last_line_is_dropped() -> None:
 
 
 def test_last_chunk_ends_the_answer_on_an_open_connection() -> None:
-    server, stream = pair(coded=True)
+    server, stream = pair(CHUNKED)
     server.sendall(chunked(b"a\nb", b"\n"))
     assert stream.read() == ([b"a", b"b"], True)
     stream.close()
@@ -127,7 +161,9 @@ def answering(answer: bytes) -> tuple[str, threading.Thread]:
 
 
 def open_(server: str) -> Stream:
-    return open_stream(Endpoint(server, None, "", None).connect(5, ()), "/x?watch=true", {"Accept": "application/json"})
+    deadline = time.monotonic() + 5
+    connection = Endpoint(server, None, "", None).connect(deadline)
+    return open_stream(connection, "/x?watch=true", [("Accept", "application/json")], deadline)
 
 
 def lines_of(stream: Stream) -> list[bytes]:
@@ -162,23 +198,3 @@ def test_answer_with_connection_close_is_a_stream() -> None:
     stream = open_(server)
     thread.join()
     assert lines_of(stream) == [b"{}"]
-
-
-def test_proxy_of_a_stream_gets_its_credentials() -> None:
-    heads: list[bytes] = []
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-
-        def serve() -> None:
-            client, _ = listener.accept()
-            with client:
-                heads.append(client.recv(65536))
-                client.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\nContent-Length: 0\r\n\r\n")
-
-        thread = threading.Thread(target=serve)
-        thread.start()
-        proxy = Proxy.of(f"http://me:secret@127.0.0.1:{listener.getsockname()[1]}")
-        with pytest.raises(OSError, match="407"):
-            Endpoint("http://api.example:6443", None, "", proxy).connect(5, ())
-        thread.join(5)
-    assert heads[0].startswith(b"CONNECT api.example:6443 ")
-    assert b"\r\nProxy-Authorization: Basic bWU6c2VjcmV0\r\n" in heads[0]

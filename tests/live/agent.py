@@ -43,7 +43,10 @@ class LiveAgent:
         answer_s: float = 1.0,
         ready_within_s: float = 5.0,
         rescan_s: float = RESCAN_S,
+        before: tuple[str, ...] = (),
     ) -> None:
+        """`before` comes before the command: `unshare`, say."""
+        self.before = before
         self.dir = Path(tempfile.mkdtemp(prefix="nv-", dir="/tmp"))
         self.run_dir, self.root_dir = str(self.dir / "run"), str(self.dir / "root")
         self.config = self.dir / "kubelet.yaml"
@@ -88,7 +91,9 @@ class LiveAgent:
         ]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "tests.live.process", json.dumps(self.how), *line], stderr=log, cwd=ROOT
+                [*self.before, sys.executable, "-m", "tests.live.process", json.dumps(self.how), *line],
+                stderr=log,
+                cwd=ROOT,
             )
         return self.process
 

@@ -20,6 +20,7 @@ import zmq
 from proto.agent.actor import SetVerbosity
 from proto.agent.supervisor import GetAgentHealth, Note, PeerStates
 from supervisor.config.reload import store
+from supervisor.host import settings_file
 from supervisor.sockets.client import Client
 from tests.floors import effective_limit_s
 from tests.harness import Stalls
@@ -114,6 +115,22 @@ def test_invalid_file_changes_nothing_and_is_reported_once() -> None:
         agent.wait_started_with(86)
         assert agent.verdicts().count("invalid") == 1
         assert agent.rows()["image_pull"].pid == before["image_pull"].pid
+
+
+@pytest.mark.needs("root")
+def test_change_takes_effect_after_the_host_was_renamed() -> None:
+    """The node's name is that of the host at the agent's start, as with the kubelet."""
+    with LiveAgent(before=("unshare", "--uts")) as agent:
+        agent.settle()
+        name = settings_file.read(agent.run_dir).node_name
+        assert agent.process is not None
+        subprocess.run(["nsenter", f"--target={agent.process.pid}", "--uts", "hostname", "another-name"], check=True)
+        other = agent.rows()["image_pull"].pid
+        agent.threshold(84)
+        agent.wait_verdict("good", 2)
+        assert agent.started_with() == 84
+        assert agent.rows()["image_pull"].pid == other
+        assert settings_file.read(agent.run_dir).node_name == name
 
 
 def test_fixed_settings_are_not_applied_in_part() -> None:

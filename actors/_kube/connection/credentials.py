@@ -14,31 +14,29 @@ import logging
 import os
 import re
 import ssl
-import subprocess
 import threading
 import time
 import urllib.parse
 from collections.abc import Callable
-from datetime import datetime
 from pathlib import Path
-from typing import Annotated, Any, NamedTuple
-
-import msgspec
-from urllib3 import HTTPHeaderDict
+from typing import Any, NamedTuple
 
 from actors._host.files.stamp import Stamp, stamp
+from actors._kube.connection.http1 import Headers
 from actors._kube.connection.kubeconfig import Access, Exec, KubeconfigError
 from actors._kube.connection.kubeconfig import load as load_kubeconfig
-from proto.common import rfc3339, untrusted
+from actors._kube.connection.plugin import PluginRun, PluginStatus, run_plugin
+from proto.common import rfc3339
 
 log = logging.getLogger(__name__)
 
 TOKEN_FILE_S = 60.0
 """Greatest age of a token from a file, as in client-go."""
-PLUGIN_S = 60.0
+TOKEN_AGAIN_S = 5.0
+"""Time to the next try after a token file could not be read."""
 EXPIRY_MARGIN_S = 10.0
-_HEADER = re.compile(r"[^\x00\r\n\u0100-\U0010ffff]*")
-"""A header's value that http.client sends."""
+_HEADER = re.compile(r"[^\x00\n\x0b\x0c\r\u0100-\U0010ffff]*")
+"""A header's value that HTTP allows."""
 _LEGAL_IN_NAMES = "!#$&'*+^`|"
 """Characters of a header's name beside letters, digits and `_.-~` (RFC 9110, 5.6.2), without the escape sign."""
 
@@ -48,24 +46,8 @@ class Identity(NamedTuple):
 
     certificate: bytes
     key: bytes
-    headers: HTTPHeaderDict
+    headers: Headers
     """Each group and each extra value has a header of its own."""
-
-
-class PluginStatus(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The status of an ExecCredential: a token, a certificate with its key (PEM), or both."""
-
-    token: str | None = None
-    client_certificate_data: str | None = None
-    client_key_data: str | None = None
-    expiration_timestamp: Annotated[datetime, msgspec.Meta(tz=True)] | None = None
-    """RFC 3339 needs a time zone. So no conversion of this time depends on the machine's zone, or fails."""
-
-
-class _ExecCredential(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    api_version: str | None = None
-    kind: str | None = None
-    status: PluginStatus | None = None
 
 
 class Credentials:
@@ -81,11 +63,17 @@ class Credentials:
         self._rotated_stamp: Stamp | None = None
         self._refused = b""
         """The rotated certificate while the server refuses it."""
+        self.plugin_run: PluginRun | None = None
+        """The last run of the plugin."""
+        self.on_plugin: Callable[[PluginRun], None] = lambda run: None  # noqa: ARG005 - the signature
+        """A run of the plugin has begun, or ended."""
         self._use(access)
 
     def _use(self, access: Access) -> None:
         self.access = access
         self._token, self._token_read = "", 0.0
+        self._token_problem = ""
+        """Why the token file could not be read, once that is logged."""
         self._plugin: PluginStatus | None = None
         self._pair: tuple[bytes, bytes] = (b"", b"")
         self._stamps: tuple[Any, ...] | None = None
@@ -95,7 +83,7 @@ class Credentials:
         with self._lock:
             self._look_at_files()
             if self._rotated and not (self._rotated == self._refused and self._has_others()):
-                return Identity(self._rotated, self._rotated, HTTPHeaderDict())
+                return Identity(self._rotated, self._rotated, [])
             return self._of_kubeconfig()
 
     def _of_kubeconfig(self) -> Identity:
@@ -108,10 +96,10 @@ class Credentials:
             if status.client_certificate_data and status.client_key_data:
                 certificate, key = status.client_certificate_data.encode(), status.client_key_data.encode()
         if token:
-            headers["Authorization"] = f"Bearer {token}"
+            headers.append(("Authorization", f"Bearer {token}"))
         elif self.access.user.username:
             pair = f"{self.access.user.username}:{self.access.user.password}".encode(errors="replace")
-            headers["Authorization"] = f"Basic {base64.b64encode(pair).decode()}"
+            headers.append(("Authorization", f"Basic {base64.b64encode(pair).decode()}"))
         _check(headers, self.access.path)
         return Identity(certificate, key, headers)
 
@@ -190,31 +178,49 @@ class Credentials:
     def _static_token(self) -> str:
         user = self.access.user
         if user.token_file and not 0 <= self._now() - self._token_read < TOKEN_FILE_S:  # a clock may go back
-            found = self.access.data("", user.token_file, "tokenFile").decode(errors="replace").strip()
+            try:
+                found = self.access.data("", user.token_file, "tokenFile").decode(errors="replace").strip()
+            except KubeconfigError as error:  # as in client-go: the file may be missing during its replacement
+                if not self._token:
+                    raise
+                if str(error) != self._token_problem:
+                    log.warning("%s; using the token that was read before", error)
+                self._token_problem = str(error)
+                self._token_read = self._now() - TOKEN_FILE_S + TOKEN_AGAIN_S
+                return self._token
             if found:
-                self._token, self._token_read = found, self._now()
+                self._token, self._token_read, self._token_problem = found, self._now(), ""
         return self._token or user.token
 
-    def _impersonation(self) -> HTTPHeaderDict:
+    def _impersonation(self) -> list[tuple[str, str]]:
         # As client-go's transport/round_trippers.go: a header for each value, and an escaped key.
         user = self.access.user
-        headers = HTTPHeaderDict()
+        headers: list[tuple[str, str]] = []
         if user.impersonate:
-            headers["Impersonate-User"] = user.impersonate
+            headers.append(("Impersonate-User", user.impersonate))
         if user.impersonate_uid:
-            headers["Impersonate-Uid"] = user.impersonate_uid
-        for group in user.impersonate_groups or ():
-            headers.add("Impersonate-Group", group)
+            headers.append(("Impersonate-Uid", user.impersonate_uid))
+        headers += [("Impersonate-Group", group) for group in user.impersonate_groups or ()]
         for key, values in (user.impersonate_extra or {}).items():
             name = urllib.parse.quote(key, safe=_LEGAL_IN_NAMES, errors="replace")
-            for value in values:
-                headers.add(f"Impersonate-Extra-{name}", value)
+            headers += [(f"Impersonate-Extra-{name}", value) for value in values]
         return headers
 
     def _of_plugin(self, plugin: Exec) -> PluginStatus:
         if self._plugin is None or _expired(self._plugin, self._now()):
-            self._plugin = run_plugin(plugin, self.access)
+            try:
+                self._plugin = run_plugin(plugin, self.access, self._plugin_started)
+            finally:
+                if self.plugin_run is not None and not self.plugin_run.ended:
+                    self._tell(self.plugin_run._replace(ended=time.monotonic()))
         return self._plugin
+
+    def _plugin_started(self, name: str, pid: int) -> None:
+        self._tell(PluginRun(name, pid, time.monotonic()))
+
+    def _tell(self, run: PluginRun) -> None:
+        self.plugin_run = run
+        self.on_plugin(run)
 
 
 def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
@@ -230,59 +236,6 @@ def load_certificate(context: ssl.SSLContext, pem: bytes) -> None:
         os.close(descriptor)
 
 
-def run_plugin(plugin: Exec, access: Access) -> PluginStatus:
-    """The status of the ExecCredential that the plugin prints. Raises KubeconfigError."""
-    where = f"credential plugin {plugin.command} of {access.path}"
-    if plugin.interactive_mode == "Always":
-        raise KubeconfigError(f"cannot run the {where}: it needs a terminal (interactiveMode: Always)")
-    info: dict[str, Any] = {"kind": "ExecCredential", "apiVersion": plugin.api_version, "spec": {"interactive": False}}
-    if plugin.provide_cluster_info:
-        info["spec"]["cluster"] = _cluster_info(access)
-    variables = {one.name: one.value for one in plugin.env or ()}
-    environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
-    try:
-        done = subprocess.run(
-            [plugin.command, *(plugin.args or ())],
-            env=environment, stdin=subprocess.DEVNULL, capture_output=True, timeout=PLUGIN_S, check=False,
-        )  # fmt: skip
-    except FileNotFoundError as error:
-        hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
-        raise KubeconfigError(f"cannot run the {where}: it is not there{hint}") from error
-    except (OSError, ValueError, subprocess.TimeoutExpired) as error:  # ValueError: a NUL in an argument
-        raise KubeconfigError(f"cannot run the {where}: {error}") from error
-    if done.returncode != 0:
-        said = done.stderr[-500:].decode(errors="replace").strip()
-        raise KubeconfigError(f"the {where} failed with exit code {done.returncode}: {said}")
-    return _plugin_status(done.stdout, plugin, where)
-
-
-def _plugin_status(output: bytes, plugin: Exec, where: str) -> PluginStatus:
-    try:
-        printed = untrusted.decode_json(output, _ExecCredential)
-    except msgspec.DecodeError as error:
-        raise KubeconfigError(f"the {where} did not print an ExecCredential: {error}") from error
-    if printed.api_version != plugin.api_version or printed.kind != "ExecCredential":
-        raise KubeconfigError(f"the {where} printed {printed.kind} of {printed.api_version}")
-    status = printed.status or PluginStatus()
-    has_pair = [bool(status.client_certificate_data), bool(status.client_key_data)]
-    if any(has_pair) != all(has_pair) or not (all(has_pair) or status.token):
-        raise KubeconfigError(f"the {where} printed neither a token nor a certificate with its key")
-    return status
-
-
-def _cluster_info(access: Access) -> dict[str, Any]:
-    cluster = access.cluster
-    authority = access.data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
-    info = {
-        "server": cluster.server,
-        "tls-server-name": cluster.tls_server_name,
-        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
-        "certificate-authority-data": base64.b64encode(authority).decode(),
-        "proxy-url": cluster.proxy_url,
-    }
-    return {name: value for name, value in info.items() if value}
-
-
 def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
     """The certificate's validity (Unix seconds); None when it cannot be read. Raises pki.PkiUnavailable."""
     from actors._pki import pki  # noqa: PLC0415 - seldom needed
@@ -294,11 +247,11 @@ def _validity(certificate: bytes, key: bytes) -> tuple[float, float] | None:
     return found.not_before, found.not_after
 
 
-def _check(headers: HTTPHeaderDict, path: str) -> None:
-    """Raise KubeconfigError for values that http.client refuses with a ValueError."""
-    for name, text in headers.items():
+def _check(headers: Headers, path: str) -> None:
+    """Raise KubeconfigError for values that HTTP does not allow."""
+    for name, text in headers:
         if not _HEADER.fullmatch(text):
-            why = f"the header {name} would have a line end, or a character that is not Latin-1"
+            why = f"the header {name} would have a line end, or another character that HTTP does not allow"
             raise KubeconfigError(f"cannot use the credentials of {path}: {why}")
 
 

@@ -96,7 +96,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         """The inline data, or the content of the file at `path`; empty without both. Raises KubeconfigError."""
         if inline:
             try:
-                return base64.b64decode(inline, validate=True)
+                return base64.b64decode(inline.replace("\n", "").replace("\r", ""), validate=True)  # as Go's decoder
             except ValueError as error:  # binascii.Error, or text that is not ASCII
                 raise KubeconfigError(f"cannot use {self.path}: {what}-data: {error}") from error
         if not path:
@@ -206,8 +206,8 @@ def _check(access: Access) -> None:
         raise KubeconfigError(f"{where}: user.auth-provider is no longer in Kubernetes either; use exec")
     if user.exec is not None and not user.exec.api_version.startswith("client.authentication.k8s.io/v1"):
         raise KubeconfigError(f"{where}: user.exec.apiVersion: {user.exec.api_version!r} is not supported")
-    if cluster.proxy_url and not cluster.proxy_url.startswith(("http://", "https://")):
-        raise KubeconfigError(f"{where}: proxy-url: only http:// and https:// proxies are supported")
+    if cluster.proxy_url and not cluster.proxy_url.startswith("http://"):
+        raise KubeconfigError(f"{where}: proxy-url: the agent goes through http:// proxies only; name one")
 
 
 def _is_path(text: str) -> bool:

@@ -6,73 +6,76 @@ provides the threads.
 
 from __future__ import annotations
 
-import errno
-import http.client
 import logging
-import socket
 import ssl
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 from urllib.parse import urlencode, urlsplit
 
-import urllib3
+import h11
 
 from actors._base.messaging import tracing
 from actors._host.proxies import Proxy, proxy_for
-from actors._kube.connection import deadlines
 from actors._kube.connection.counters import counted
 from actors._kube.connection.credentials import Credentials, Identity, load_certificate
+from actors._kube.connection.endpoint import Endpoint
+from actors._kube.connection.http1 import header
 from actors._kube.connection.kubeconfig import Access, KubeconfigError, load
-from actors._kube.connection.stream import Endpoint, Stream, open_stream
+from actors._kube.connection.plugin import PluginRun
+from actors._kube.connection.stream import Stream, open_stream
 from actors._kube.errors import ApiError, Unauthorized, Unreachable
 from actors._pki.trust import client_context
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 10.0
-"""Time to connect, so that a server whose packets are dropped fails before the call's deadline."""
-CHUNK_BYTES = 256 * 1024
-MAX_BYTES = 512 * 1024 * 1024
-"""Limit of a decompressed answer. The list of all objects that a node may watch is a few MB."""
-KEEPALIVE = (
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
-    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
-    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 60_000),
+LONGEST_ANSWER_BYTES = 512 * 1024 * 1024
+"""Limit of an answer. The list of all objects that a node may watch is a few MB."""
+HEADERS = (
+    ("Accept", "application/json"),
+    ("Accept-Encoding", "identity"),
+    ("User-Agent", "kubelet/v1.36 (linux) nodevisor"),
 )
-"""A watch waits for minutes. These options detect a vanished peer within one."""
-USER_AGENT = "kubelet/v1.36 (linux) nodevisor"
+"""Of each request."""
 
 
-class Connections(NamedTuple):
-    """The connections of calls and of streams, for one set of certificates."""
+class Answer(NamedTuple):
+    """A whole answer, also an error."""
 
-    pool: urllib3.HTTPConnectionPool
-    endpoint: Endpoint
+    status: int
+    content: bytes
+    retry_after: str | None
+    """Value of the header; None without one."""
 
 
 class Session:
     """The connections of one purpose. Safe from any thread."""
 
     def __init__(self, access: Access | str, rotated: str = "") -> None:
-        """A context, or the path of a kubeconfig, which the first call reads. While the file is missing, as during
-        bootstrapping, calls fail with Unreachable. `rotated`: see Credentials."""
+        """`access`: a loaded context, or the path of a kubeconfig, which the first call reads. While the file is
+        missing, as during bootstrapping, calls fail with Unreachable. `rotated`: see Credentials."""
         self._rotated = rotated
         self._path = access if isinstance(access, str) else ""
-        self._known = None if isinstance(access, str) else Credentials(access, rotated=rotated)
+        self.on_plugin: Callable[[PluginRun], None] = lambda run: None  # noqa: ARG005 - the signature
+        """A run of the credential plugin has begun, or ended. Called in the thread that runs it."""
+        self.on_credentials: Callable[[bool], None] = lambda has: None  # noqa: ARG005 - the signature
+        """A call has the credentials to present (True), or begins to need them. Called in the call's thread."""
+        self._loaded = None if isinstance(access, str) else self._new_credentials(access)
         self._lock = threading.Lock()
-        self._used: Connections | None = None
+        self._endpoint: Endpoint | None = None
         self._made_for: tuple[Any, ...] = ()
 
     @property
     def server(self) -> str:
         """The API server's URL; empty before the kubeconfig was read."""
-        return self._known.access.cluster.server if self._known is not None else ""
+        return self._loaded.access.cluster.server if self._loaded is not None else ""
+
+    @property
+    def plugin_run(self) -> PluginRun | None:
+        """The last run of the credential plugin."""
+        return self._loaded.plugin_run if self._loaded is not None else None
 
     def call(
         self,
@@ -84,17 +87,19 @@ class Session:
         content_type: str = "application/json",
         timeout_s: float,
     ) -> bytes:
-        """The body of a successful answer. Blocks for at most `timeout_s`. Raises ApiError.
+        """The body of a successful answer. Raises ApiError.
 
-        Refused credentials are read again once, because they may have been rotated.
+        Blocks for at most `timeout_s` after the credentials are there: a slow credential plugin is not reported as a
+        slow server. Refused credentials are read again once, because they may have been rotated.
         """
+        latest = time.monotonic() + timeout_s
+        identity = self._identity(method, path, latest)
         deadline = time.monotonic() + timeout_s
-        identity = self._identity(method, path)
         try:
             return self._call_once(method, path, query, body, content_type, deadline, identity)
         except Unauthorized:
             self._credentials().refused(identity)
-        identity = self._identity(method, path)
+        identity = self._identity(method, path, deadline)
         try:
             return self._call_once(method, path, query, body, content_type, deadline, identity)
         except Unauthorized as error:
@@ -103,28 +108,28 @@ class Session:
             raise Unauthorized(error.status, error.reason, f"{error}{why}") from error
 
     def _call_once(
-        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None, kind: str, deadline: float,
-        identity: Identity,
+        self, method: str, path: str, query: Mapping[str, str] | None, body: bytes | None,
+        content_type: str, deadline: float, identity: Identity,
     ) -> bytes:  # fmt: skip
         with counted(method, len(body or b"")) as counting:
             try:
-                response = self.open(
-                    method, path, query=query, body=body, content_type=kind, deadline=deadline, identity=identity
+                answer = self.answer(
+                    method,
+                    path,
+                    query=query,
+                    body=body,
+                    content_type=content_type,
+                    deadline=deadline,
+                    identity=identity,
                 )
             finally:
                 counting.server = self.server
-            try:
-                content = read_all(response, deadline)
-            except (urllib3.exceptions.HTTPError, OSError) as error:
-                response.close()
-                raise Unreachable(f"{method} {path}: {error}") from error
-            response.release_conn()
-            counting.code, counting.received_bytes = str(response.status), len(content)
-        if response.status >= 300:
-            raise ApiError.of(response.status, content, response.headers.get("Retry-After"))
-        return content
+            counting.code, counting.received_bytes = str(answer.status), len(answer.content)
+        if answer.status >= 300:
+            raise ApiError.of(*answer)
+        return answer.content
 
-    def open(
+    def answer(
         self,
         method: str,
         path: str,
@@ -134,134 +139,116 @@ class Session:
         content_type: str = "application/json",
         deadline: float,
         identity: Identity | None = None,
-    ) -> urllib3.BaseHTTPResponse:
-        """The answer, also an error, with its body unread. `identity`: None for the present one. Raises Unreachable."""
-        left = max(0.01, deadline - time.monotonic())
+    ) -> Answer:
+        """One request and its answer. `identity`: None for the present one. Raises Unreachable."""
         with self._unreachable(method, path):
-            connected, target, headers = self._prepared(path, query, identity or self._credentials().current())
+            endpoint, target, headers = self._prepared(path, query, identity or self._credentials().current())
             if body is not None:
-                headers["Content-Type"] = content_type
-            return connected.pool.urlopen(
-                method,
-                target,
-                body=body,
-                headers=headers,
-                timeout=urllib3.Timeout(connect=min(CONNECT_S, left), read=left, total=left),
-                retries=False,
-                redirect=False,
-                preload_content=False,
-            )
+                headers.append(("Content-Type", content_type))
+            connection = endpoint.take(deadline)
+            try:
+                connection.request(method, target, headers, body, deadline)
+                head = connection.head(deadline)
+                content = connection.content(deadline, LONGEST_ANSWER_BYTES)
+            except BaseException:
+                connection.close()
+                raise
+            endpoint.give_back(connection)
+        return Answer(head.status_code, content, header(head, "Retry-After"))
 
-    def stream(self, path: str, query: Mapping[str, str], deadline: float) -> Stream:
-        """A GET with a streaming answer, on its own connection. Blocks until its head has come. Raises ApiError."""
-        left = max(0.01, deadline - time.monotonic())
-        identity = self._identity("GET", path)
-        try:
-            with self._unreachable("GET", path):
-                connected, target, headers = self._prepared(path, query, identity)
-                connection = connected.endpoint.connect(min(CONNECT_S, left), KEEPALIVE)
-                connection.sock.settimeout(max(0.01, deadline - time.monotonic()))
-                with counted("GET", 0) as counting:
-                    counting.server = self.server
-                    stream = open_stream(connection, target, headers)
-                    counting.code = "200"
-                return stream
-        except Unauthorized:
-            self._credentials().refused(identity)
-            raise
+    def stream(self, path: str, query: Mapping[str, str], timeout_s: float) -> Stream:
+        """A GET with a streaming answer, on its own connection. Blocks until its head has come, for as long as `call`.
 
-    def _identity(self, method: str, path: str) -> Identity:
-        """The identity to present. Raises Unreachable."""
+        Raises ApiError.
+        """
+        identity = self._identity("GET", path, time.monotonic() + timeout_s)
+        deadline = time.monotonic() + timeout_s
+        with self._unreachable("GET", path), counted("GET", 0) as counting:
+            counting.server = self.server
+            endpoint, target, headers = self._prepared(path, query, identity)
+            try:
+                stream = open_stream(endpoint.connect(deadline), target, headers, deadline)
+            except ApiError as error:
+                counting.code = str(error.status)
+                if isinstance(error, Unauthorized):
+                    self._credentials().refused(identity)
+                raise
+            counting.code = "200"
+            return stream
+
+    def _identity(self, method: str, path: str, latest: float) -> Identity:
+        """The identity to present. Raises Unreachable, also past `latest`: the caller has given the call up."""
         with self._unreachable(method, path):
-            return self._credentials().current()
+            self.on_credentials(False)
+            identity = self._credentials().current()
+            self.on_credentials(True)
+            if time.monotonic() > latest:
+                raise TimeoutError("it is not sent, because its credentials came too late")
+            return identity
 
     def _prepared(
         self, path: str, query: Mapping[str, str] | None, identity: Identity
-    ) -> tuple[Connections, str, urllib3.HTTPHeaderDict]:
-        """The connections, request target and headers of a request. Raises KubeconfigError."""
-        headers = urllib3.HTTPHeaderDict({"Accept": "application/json", "User-Agent": USER_AGENT})
-        headers.extend(identity.headers)
+    ) -> tuple[Endpoint, str, list[tuple[str, str]]]:
+        """The server, request target and headers of a request. Raises KubeconfigError."""
+        endpoint = self._endpoint_for(self._credentials().access, identity)
+        headers = [*endpoint.headers, *HEADERS, *identity.headers]
         if context := tracing.CURRENT.get():
-            headers["traceparent"] = context
-        target = urlsplit(self.server).path.rstrip("/") + path + (f"?{urlencode(query)}" if query else "")
-        return self._connected(self._credentials().access, identity), target, headers
+            headers.append(("traceparent", context))
+        return endpoint, endpoint.target(path) + (f"?{urlencode(query)}" if query else ""), headers
 
     @contextmanager
     def _unreachable(self, method: str, path: str) -> Iterator[None]:
         """Raise Unreachable for errors of the connection and of the kubeconfig."""
         try:
             yield
-        except (urllib3.exceptions.HTTPError, http.client.HTTPException, OSError, ValueError) as error:
+        except (h11.ProtocolError, OSError, ValueError) as error:
             # ValueError: text of the kubeconfig that a library refuses, as a NUL in the server's name
             raise Unreachable(f"{method} {self.server or self._path}{path}: {error}") from error
         except KubeconfigError as error:
             raise Unreachable(str(error)) from error
 
-    def rebuild(self) -> None:
-        """Drop the present connections. Calls under way end by their deadlines."""
+    def close_connections(self) -> None:
+        """Close the idle connections, and those of calls under way after their answers. Later calls open new ones."""
         with self._lock:
-            used, self._used = self._used, None
-        if used is not None:
-            used.pool.close()
+            old, self._endpoint = self._endpoint, None
+        if old is not None:
+            old.close()
 
     def _credentials(self) -> Credentials:
         """Raises KubeconfigError."""
         with self._lock:
-            if self._known is None:
-                self._known = Credentials(load(self._path), rotated=self._rotated)
-            return self._known
+            if self._loaded is None:
+                self._loaded = self._new_credentials(load(self._path))
+            return self._loaded
 
-    def _connected(self, access: Access, identity: Identity) -> Connections:
+    def _new_credentials(self, access: Access) -> Credentials:
+        made = Credentials(access, rotated=self._rotated)
+        made.on_plugin = self._plugin_runs
+        return made
+
+    def _plugin_runs(self, run: PluginRun) -> None:
+        self.on_plugin(run)
+
+    def _endpoint_for(self, access: Access, identity: Identity) -> Endpoint:
         wanted = (identity.certificate, identity.key, access.cluster)
         with self._lock:
-            if self._used is not None and self._made_for == wanted:
-                return self._used
-            old, self._used = self._used, connections(access, identity)
+            if self._endpoint is not None and self._made_for == wanted:
+                return self._endpoint
+            old, self._endpoint = self._endpoint, endpoint_of(access, identity)
             self._made_for = wanted
-            made = self._used
-            deadlines.bind(made.pool)
+            made = self._endpoint
         if old is not None:
-            old.pool.close()
+            old.close()
         return made
 
 
-def read_all(response: urllib3.BaseHTTPResponse, deadline: float) -> bytes:
-    """The rest of the body. Raises the connection's errors, OSError over MAX_BYTES, TimeoutError at the deadline."""
-    parts, size = [], 0
-    while part := response.read1(CHUNK_BYTES):  # read() would not return before it has all of them
-        parts.append(part)
-        size += len(part)
-        if size > MAX_BYTES:
-            raise OSError(errno.EMSGSIZE, f"the answer has more than {MAX_BYTES} bytes")
-        if time.monotonic() > deadline:
-            raise TimeoutError("the answer did not end in time")
-    return b"".join(parts)
-
-
-def connections(access: Access, identity: Identity) -> Connections:
-    """A new pool, and an endpoint for streams. Raises KubeconfigError."""
-    url = urlsplit(access.cluster.server)
-    options: dict[str, Any] = {
-        "maxsize": 4,
-        "socket_options": list(KEEPALIVE),
-    }
-    context = tls(access, identity) if url.scheme == "https" else None
-    if context is not None:
-        options["ssl_context"] = context
-        # Not assert_hostname: urllib3 switches the context's own check of the name off for it, and streams share that.
-        options["server_hostname"] = access.cluster.tls_server_name or url.hostname
-        if access.cluster.insecure_skip_tls_verify:
-            options["assert_hostname"] = False
-            log.warning("the API server %s is not verified: insecure-skip-tls-verify", access.cluster.server)
-            urllib3.disable_warnings(urllib3.exceptions.InsecureRequestWarning)  # logged above, once
-    proxy = _proxy_of(access)
-    endpoint = Endpoint(access.cluster.server, context, access.cluster.tls_server_name, proxy)
-    if proxy is not None:
-        to_proxy = client_context() if proxy.url.startswith("https:") else None
-        manager = urllib3.ProxyManager(proxy.url, proxy_headers=proxy.headers, proxy_ssl_context=to_proxy, **options)
-        return Connections(manager.connection_from_host(url.hostname, url.port, url.scheme), endpoint)
-    kind = urllib3.HTTPSConnectionPool if context is not None else urllib3.HTTPConnectionPool
-    return Connections(kind(url.hostname or "", url.port, **options), endpoint)
+def endpoint_of(access: Access, identity: Identity) -> Endpoint:
+    """The server without connections yet. Raises KubeconfigError, OSError and ValueError for an unusable one."""
+    cluster = access.cluster
+    context = tls(access, identity) if urlsplit(cluster.server).scheme == "https" else None
+    if context is not None and cluster.insecure_skip_tls_verify:
+        log.warning("the API server %s is not verified: insecure-skip-tls-verify", cluster.server)
+    return Endpoint(cluster.server, context, cluster.tls_server_name, _proxy_of(access))
 
 
 def tls(access: Access, identity: Identity) -> ssl.SSLContext:
@@ -282,4 +269,7 @@ def tls(access: Access, identity: Identity) -> ssl.SSLContext:
 
 def _proxy_of(access: Access) -> Proxy | None:
     """The proxy of the kubeconfig, else of the environment. Raises OSError for an unusable one."""
-    return Proxy.of(access.cluster.proxy_url) if access.cluster.proxy_url else proxy_for(access.cluster.server)
+    proxy = Proxy.of(access.cluster.proxy_url) if access.cluster.proxy_url else proxy_for(access.cluster.server)
+    if proxy is not None and proxy.url.startswith("https:"):
+        raise OSError(f"cannot use the proxy {proxy.url}: the agent goes through http:// proxies only; name one")
+    return proxy

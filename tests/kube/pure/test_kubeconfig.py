@@ -57,6 +57,7 @@ def test_relative_paths_start_at_the_kubeconfigs_directory() -> None:
         (config({"auth-provider": {"name": "gcp"}}), "use exec"),
         (config({"exec": {"command": "x", "apiVersion": "v0"}}), "'v0' is not supported"),
         (config(**{"proxy-url": "socks5://p"}), "proxy-url"),
+        (config(**{"proxy-url": "https://p"}), "http:// proxies only"),
         (config({"tokenFile": "a\0b"}), "tokenFile: it is no path"),
         (config({"client-certificate": "a\0b", "client-key": "k"}), "client-certificate: it is no path"),
     ],
@@ -81,6 +82,7 @@ def test_missing_file_and_invalid_base64_are_named_in_the_error(tmp_path: Path) 
         load(str(tmp_path / "none"))
     access = of(config(**{"certificate-authority-data": base64.b64encode(b"PEM").decode()}))
     assert access.data(access.cluster.certificate_authority_data, "", "certificate-authority") == b"PEM"
+    assert access.data("UE\r\nVN\n", "", "client-key") == b"PEM", "lines of a YAML block"
     with pytest.raises(KubeconfigError, match="client-key-data"):
         access.data("???", "", "client-key")
     with pytest.raises(KubeconfigError, match="client-key-data"):

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from proto.agent.settings import Settings
+from supervisor.config.kubeletconfig.mapping import EFFECTIVE
 from supervisor.config.reload import policy, readers
-from supervisor.config.reload.candidate import Candidate, Resolved
+from supervisor.config.reload.candidate import Candidate, Resolved, as_started, needs_restart
 from supervisor.config.reload.policy import (
     AskHeartbeat,
     Health,
@@ -192,6 +193,18 @@ def test_healthy_actor_confirms_the_configuration() -> None:
     assert world.machine.next_wakeup(world.now) is None
 
 
+def test_history_names_the_missing_file_of_a_good_change() -> None:
+    without = msgspec.structs.replace(B, missing=("k.yaml:3: resolvConf: /x is not there now",))
+    world = World()
+    out = world.files_say(without)
+    world.restarted("image_gc")
+    world.after(policy.STABLE_S + policy.ANSWER_S - 0.1)
+    out += world.after(0.3)
+    entries = [one.entry for one in out if isinstance(one, Report)]
+    assert [one.verdict for one in entries] == ["on trial", "good"]
+    assert all(one.message.endswith("; k.yaml:3: resolvConf: /x is not there now") for one in entries)
+
+
 @pytest.mark.parametrize("at", [0.0, 1.0, policy.STABLE_S + 0.1])
 def test_death_rolls_back_at_once(at: float) -> None:
     world = World()
@@ -361,3 +374,16 @@ def test_configuration_in_force_is_good_or_on_trial(steps: list[Any]) -> None:
         assert machine.trial is not None or machine.in_force == machine.good
         assert machine.good.digest not in machine.bad
         assert machine.trial is None or machine.next_wakeup(world.now) is not None
+
+
+def test_settings_that_no_file_has_keep_their_values() -> None:
+    """The host was renamed, say. Neither is the agent to be started again, nor do the name's readers restart."""
+    attributes = {effect.attribute for effect in EFFECTIVE.values()}
+    assert attributes.isdisjoint(readers.FROM_FLAGS)
+    assert set(readers.FROM_FLAGS) <= readers.FIXED.keys()
+    renamed = candidate("new", max_pods=3, node_name="other", run_dir="/other")
+    found = as_started(Resolved(digest="new", candidate=renamed), Settings()).candidate
+    assert found is not None
+    assert needs_restart(candidate("old"), found) == ()
+    assert readers.changed(Settings(), found.settings) == ("max_pods",)
+    assert as_started(Resolved(digest="bad", error="wrong"), Settings()).error == "wrong"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import msgspec
@@ -34,6 +35,16 @@ def test_damaged_file_counts_as_missing(
     path.write_bytes(path.read_bytes().replace(*change, 1))
     assert store.load(str(tmp_path), "f") == store.Saved()
     assert "last-known-good.json" in caplog.text
+
+
+def test_file_of_another_kind_is_read_at_once_as_missing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "nodevisor").mkdir()
+    for name in (store.GOOD, store.HISTORY):
+        os.mkfifo(tmp_path / "nodevisor" / name)
+    assert store.load(str(tmp_path), "f") == store.Saved()
+    assert "last-known-good.json: [Errno 22] it is no regular file" in caplog.text
+    with pytest.raises(OSError, match="it is no regular file"):
+        store.history(str(tmp_path))
 
 
 def test_missing_file_is_not_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from supervisor.supervision import transitions
-from tests.supervisor.pure.test_tree import Driver, of, spec
+from tests.supervisor.supervision.pure.test_tree import Driver, of, spec
 
 
 def test_only_unrequested_ends_are_deaths() -> None:
