@@ -29,6 +29,11 @@ def is_meant(name: str) -> bool:
     return not (name.startswith(_EDITOR_PREFIXES) or name.endswith(_EDITOR_SUFFIXES) or name in _VIM_PROBES)
 
 
+def is_skipped_here_only(name: str) -> bool:
+    """True for a name that the kubelet would read: `is_meant` is false, and it does not begin with a dot."""
+    return not name.startswith(".") and not is_meant(name)
+
+
 QUIET_S = 5.0
 """A file without a write for this time is read although its writer still holds it open."""
 

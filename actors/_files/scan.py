@@ -9,8 +9,11 @@ import stat
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from actors._files.names import Writing, is_being_written, is_meant
+from actors._files.names import Writing, is_being_written, is_meant, is_skipped_here_only
 from actors._files.problems import FileError
+
+MOST_SKIPPED = 100
+"""Bounds what a scan reports of skipped files, which an editor or a script may leave without end."""
 
 
 class Stamp(NamedTuple):
@@ -38,12 +41,15 @@ class Listing(NamedTuple):
     """Files that are still being written: their last state stays."""
     again: frozenset[str] = frozenset()
     """Files that were removed since the last scan and exist again, maybe with the same content. Set by `FileSource`."""
+    skipped: tuple[str, ...] = ()
+    """Files with names of backups and temporary files, MOST_SKIPPED at most."""
 
 
 def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str, Writing]) -> Listing:
     """Scan a directory or a file; a missing one is empty. Raises OSError for the path itself."""
     path = path.rstrip("/") or "/"
     listing = Listing({}, {}, frozenset())
+    skipped: list[str] = []
     try:
         mode = os.stat(path).st_mode
     except FileNotFoundError:
@@ -51,14 +57,23 @@ def scan(path: str, kind: Kind, known: Mapping[str, Stamp], writing: Mapping[str
     if stat.S_ISREG(mode):
         names = [path]
     elif stat.S_ISDIR(mode):
-        names = [os.path.join(path, name) for name in sorted(os.listdir(path)) if is_meant(name)]
+        # The shortest form, as in the kubelet: a static pod's UID is a hash over its file's path.
+        directory = f"/{os.path.normpath(path).lstrip('/')}" if path.startswith("/") else os.path.normpath(path)
+        found = sorted(os.listdir(directory))
+        names = [os.path.join(directory, name) for name in found if is_meant(name)]
+        skipped = [os.path.join(directory, name) for name in found if is_skipped_here_only(name)][:MOST_SKIPPED]
     else:
         raise NotADirectoryError(f"{path} is neither a directory nor a file")
     held_back = {name for name in names if is_being_written(writing.get(os.path.basename(name)), _has_other_name(name))}
     for name in names:
         if name not in held_back:
             _scan_path(name, kind, known.get(name), listing, alone=name == path)
-    return Listing(listing.stamps, listing.contents, frozenset(held_back))
+    return Listing(
+        listing.stamps,
+        listing.contents,
+        frozenset(held_back),
+        skipped=tuple(_printable(name) for name in skipped if os.path.isfile(name)),
+    )
 
 
 def without(listing: Listing, names: Collection[str]) -> Listing:
@@ -66,11 +81,16 @@ def without(listing: Listing, names: Collection[str]) -> Listing:
     paths = {path for path in listing.stamps if os.path.basename(path) in names}
     if not paths:
         return listing
-    return Listing(
-        {path: stamp for path, stamp in listing.stamps.items() if path not in paths},
-        {path: content for path, content in listing.contents.items() if path not in paths},
-        listing.held_back | paths,
+    return listing._replace(
+        stamps={path: stamp for path, stamp in listing.stamps.items() if path not in paths},
+        contents={path: content for path, content in listing.contents.items() if path not in paths},
+        held_back=listing.held_back | paths,
     )
+
+
+def _printable(path: str) -> str:
+    """The path with escapes for bytes that are not UTF-8."""
+    return path if path.isascii() else os.fsencode(path).decode(errors="backslashreplace")
 
 
 def _has_other_name(path: str) -> bool:
@@ -83,7 +103,7 @@ def _has_other_name(path: str) -> bool:
 
 
 def _scan_path(path: str, kind: Kind, known: Stamp | None, listing: Listing, *, alone: bool) -> None:
-    if not path.isascii() and (shown := os.fsencode(path).decode(errors="backslashreplace")) != path:
+    if (shown := _printable(path)) != path:
         # Listed under a printable form, because no message, log or checkpoint can hold the real name.
         listing.contents[shown] = kind.error(shown, 0, "", "its name is not UTF-8; rename the file")
         listing.stamps[shown] = Stamp(0, 0, 0, 0)

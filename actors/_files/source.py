@@ -15,8 +15,9 @@ from typing import Any
 
 from actors._base import Actor
 from actors._files.names import QUIET_S, Writing
-from actors._files.scan import Kind, Listing, Stamp, scan, without
+from actors._files.scan import MOST_SKIPPED, Kind, Listing, Stamp, scan, without
 from actors._files.watch import Change, Watch
+from proto.common import logs
 from proto.common.until import Until
 from proto.wire.errors import AskTimeout
 
@@ -57,6 +58,8 @@ class FileSource:
         """Names of files that were created or written since the last scan began."""
         self._removed: set[str] = set()
         """Names of files that were removed since the last scan."""
+        self._skipped: set[str] = set()
+        """Skipped files that were logged, MOST_SKIPPED at most: an editor makes them again and again."""
         self._reading = threading.Lock()
         """Held from the reading of events until the mailbox has them."""
         self._scanning = False
@@ -69,7 +72,7 @@ class FileSource:
 
     def start(self, period_s: float) -> None:
         """Scan now, at every change, and every `period_s` seconds."""
-        self._actor.bus.watch_fd(self._watch.fileno(), self._readable)
+        self._watch.start(period_s, lambda opened: self._actor.bus.watch_fd(opened, self._readable))
         self._actor.every(Until(period_s), self._scan, "relist")
 
     async def relist(self) -> None:
@@ -150,6 +153,7 @@ class FileSource:
             self._removed |= removed
             self._say_unreadable(f"{error}; check that it exists and is readable")
             return
+        self._say_skipped(listing.skipped)
         listing = without(listing, self._written)
         held = {path: self._stamps[path] for path in listing.held_back if path in self._stamps}
         self._stamps = held | listing.stamps
@@ -164,6 +168,14 @@ class FileSource:
             self._say_unreadable(f"{error}; they are read again at the next scan")
         else:
             self._say("")
+
+    def _say_skipped(self, paths: tuple[str, ...]) -> None:
+        """Log each file once that the kubelet would read."""
+        for path in paths:
+            if path not in self._skipped and len(self._skipped) < MOST_SKIPPED:
+                self._skipped.add(path)
+                why = "its name is that of a backup or temporary file; rename it to have it read"
+                log.log(logs.NOTICE, "%s is not read: %s", path, why)
 
     def _say_unreadable(self, problem: str) -> None:
         self._say(f"cannot read {self._kind.error.what}s at {self.path}: {problem}")

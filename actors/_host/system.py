@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import time
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from proto.common.machine import procfs
 KUBELET_VERSION = "v1.36.2+nodevisor"
 """The Kubernetes release whose behaviour is reproduced. It is a semantic version, because clients compare it."""
 
+_RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 _SYSTEM_UUID = ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", *_MACHINE_ID)
 
@@ -33,9 +36,20 @@ def agent_id(supervisor_pidfd: int) -> str:
     return ""
 
 
+def kernel_version(release: str) -> tuple[int, int]:
+    """Return (major, minor) of uname's release; (0, 0) when it is not a version."""
+    found = _RELEASE.match(release)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
+
+
 def boot_id() -> str:
     """Return the kernel's boot ID; empty when unknown, like the other IDs."""
     return _first("/proc/sys/kernel/random/boot_id")
+
+
+def since_boot() -> float:
+    """Seconds since boot, with suspends, as the kernel counts a process's start. This clock never jumps."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def machine_id() -> str:

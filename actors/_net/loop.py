@@ -211,4 +211,4 @@ class Loop:
 
 
 def _log_crash(error: BaseException) -> None:
-    log.critical("the server's loop ended", exc_info=error)
+    log.critical("an exception that no task awaits ended the event loop", exc_info=error)

@@ -16,6 +16,7 @@ from typing import Any
 from actors._base.messaging.tasks import Cancelled
 from actors._net.loop import Loop
 from actors._net.tls import ClientCertificate, TlsSocket, Verify
+from proto.common.machine.listening import plain
 
 BLOCK = 256 * 1024
 HEAD_BLOCK = 16 * 1024
@@ -24,6 +25,10 @@ LOOK_S = 0.05
 """Poll interval for the acknowledgement of sent bytes before a close."""
 LINGER_S = 1.0
 """Time for which a closing connection discards received bytes, so that the client can read the answer first."""
+DRAIN_LOOK_S = 0.5
+"""Interval of the check whether the other end takes more of the bytes that were sent before a close."""
+MOST_DRAIN_S = 900.0
+"""Time for the other end to take them, also when it takes some now and then."""
 
 _TCP_CLOSE, _TCP_CLOSE_WAIT = 7, 8  # linux/tcp_states.h
 NOT_TLS = b"HTTP/1.0 400 Bad Request\r\n\r\nClient sent an HTTP request to an HTTPS server.\n"
@@ -56,7 +61,7 @@ class Stream:
         """The other end's address, for logs; `gone` after it disconnected."""
         with contextlib.suppress(OSError):
             name: Any = self._socket.getpeername()
-            return str(name[0]) if isinstance(name, tuple) else "unix"
+            return plain(str(name[0])) if isinstance(name, tuple) else "unix"
         return "gone"
 
     @property
@@ -152,18 +157,38 @@ class Stream:
         with contextlib.suppress(OSError):
             socket.socket.shutdown(self._socket, socket.SHUT_RDWR)  # the SSLSocket's own would forget its session
 
-    async def end(self) -> None:
-        """Close the sending direction, discard input for at most LINGER_S, and close."""
+    async def end(self, stalled_s: float = 0.0) -> None:
+        """Close the sending direction, discard input for at most LINGER_S, and close.
+
+        With `stalled_s` the LINGER_S begin once the other end has received every byte, or none for `stalled_s`. A byte
+        that it sends after the close would make the kernel drop the rest.
+        """
         if self._closed:
             return
-        timer = self.loop.call_later(LINGER_S, self.abort)
+        lingering = self.loop.spawn(self.abort_after(LINGER_S, stalled_s), "linger")
         try:
             with contextlib.suppress(OSError, ValueError):
-                self._say_end()
+                await self._say_end()
                 await self._discard()
         finally:
-            timer.cancel()
+            lingering.cancel()
             self.close()
+
+    async def abort_after(self, wait_s: float, stalled_s: float) -> None:
+        """Abort `wait_s` after the other end has received every byte, or none for `stalled_s`.
+
+        `stalled_since` is the time of the last progress meanwhile.
+        """
+        left, since = self._unacknowledged(), time.monotonic()
+        now, deadline = since, since + MOST_DRAIN_S
+        while left and now < min(since + stalled_s, deadline):
+            self.stalled_since = since
+            await self.loop.sleep(min(DRAIN_LOOK_S, stalled_s))
+            before, left, now = left, self._unacknowledged(), time.monotonic()
+            if left < before:
+                since = now
+        await self.loop.sleep(wait_s)
+        self.abort()
 
     async def _discard(self) -> None:
         """Read and drop the raw bytes up to the end: after close_notify in both directions TLS reads no more.
@@ -177,10 +202,16 @@ class Stream:
             except BlockingIOError:
                 await self.loop.readable(self._fileno())
 
-    def _say_end(self) -> None:
-        if self.tls is not None:
-            with contextlib.suppress(ssl.SSLError):  # the other end's close_notify has not come; ours was sent
+    async def _say_end(self) -> None:
+        while self.tls is not None:
+            try:
                 self.tls.unwrap()
+            except ssl.SSLWantWriteError:  # the buffer has no room for close_notify
+                await self.loop.writable(self._fileno())
+                continue
+            except ssl.SSLError:
+                pass  # the other end's close_notify has not come; ours was sent
+            break
         socket.socket.shutdown(self._socket, socket.SHUT_WR)
 
     async def close_after_sending(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ import pytest
 
 from actors._files import source
 from actors._files.problems import FileError
-from actors._files.scan import Kind, Listing
+from actors._files.scan import MOST_SKIPPED, Kind, Listing, scan
 from actors._files.source import FileSource
 
 
@@ -102,3 +103,31 @@ def test_file_whose_parser_was_too_slow_is_read_again_a_few_times(tmp_path: Path
 
     asyncio.run(run())
     assert read == [b"one"] * source.MOST_TRIES + [b"another"] * source.MOST_TRIES
+
+
+def test_skipped_files_that_are_logged_are_bounded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+
+    async def run() -> None:
+        async def take(_: Listing) -> None:
+            pass
+
+        actor: Any = LoopActor(asyncio.get_running_loop())
+        files = FileSource(actor, str(tmp_path), Kind(1000, FileError), take, "")
+        for round_ in range(3):
+            for number in range(50):
+                (tmp_path / f"{round_}-{number}~").touch()
+            await files._scan()
+
+    asyncio.run(run())
+    assert len([record for record in caplog.records if "is not read" in record.message]) == MOST_SKIPPED
+
+
+@pytest.mark.parametrize(
+    "spelling", ["{0}", "{0}/", "{0}//", "{0}/.", "/{0}", "{1}//{2}", "{1}/./{2}", "{1}/{2}/../{2}"]
+)
+def test_files_have_one_path_however_their_directory_is_spelled(tmp_path: Path, spelling: str) -> None:
+    """A static pod's UID comes from the path, and a kubelet's is of the shortest form."""
+    (tmp_path / "web.yaml").write_text("x")
+    path = spelling.format(tmp_path, tmp_path.parent, tmp_path.name)
+    assert list(scan(path, Kind(100, FileError), {}, {}).stamps) == [f"{tmp_path}/web.yaml"]

@@ -1,4 +1,4 @@
-"""Computes the kubelet's container hash, the annotation `io.kubernetes.container.hash`.
+"""Hashes as Go does, and computes the kubelet's container hash, the annotation `io.kubernetes.container.hash`.
 
 Equal hashes let a node change from the kubelet to nodevisor without a restart of containers. The hash that names a
 static pod is in `actors.config.pods.podhash`.
@@ -8,6 +8,8 @@ import json
 
 _FNV32_OFFSET = 0x811C9DC5
 _FNV32_PRIME = 0x01000193
+_FNV128_OFFSET = 0x6C62272E07BB014262B821756295C58D
+_FNV128_PRIME = 0x0000000001000000000000000000013B
 
 
 def container_hash(name: str, image: str) -> str:
@@ -26,6 +28,14 @@ def fnv1a_32(data: bytes) -> int:
     digest = _FNV32_OFFSET
     for byte in data:
         digest = (digest ^ byte) * _FNV32_PRIME & 0xFFFFFFFF
+    return digest
+
+
+def fnv1a_128(data: bytes) -> int:
+    """Return the 128-bit FNV-1a hash (hash/fnv New128a in Go)."""
+    digest = _FNV128_OFFSET
+    for byte in data:
+        digest = (digest ^ byte) * _FNV128_PRIME & (1 << 128) - 1
     return digest
 
 

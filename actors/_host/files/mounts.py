@@ -5,6 +5,7 @@ Does not decide what to mount.
 
 from __future__ import annotations
 
+import errno
 import os
 from typing import Any
 
@@ -51,6 +52,19 @@ def mount_id(fd: int) -> int:
             if line.startswith(b"mnt_id:"):
                 return int(line[7:])
     raise OSError(0, f"no mnt_id in /proc/self/fdinfo/{fd}")
+
+
+def mount_of(path: str) -> Mount:
+    """Return the mount that `path` is on, with its links followed. Raises OSError."""
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        number = b"%d " % mount_id(descriptor)
+        lines = [line for line in mountinfo.read().split(b"\n") if line.startswith(number)]
+    finally:
+        os.close(descriptor)
+    for found in mountinfo.parsed(lines):
+        return found
+    raise OSError(errno.ENOENT, "its mount is not in the mount table", path)
 
 
 def mount(source: str, target: str, fs_type: str, options: str, flags: int = 0) -> None:

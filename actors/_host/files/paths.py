@@ -84,6 +84,11 @@ def device_checkpoint(root: str) -> str:
     return f"{device_plugins_dir(root)}/{DEVICE_CHECKPOINT}"
 
 
+def pod_resources_socket(root: str) -> str:
+    """The socket of the pod resources API."""
+    return f"{root}/pod-resources/kubelet.sock"
+
+
 def shutdown_times(root: str) -> str:
     """The times of the machine's last graceful shutdown."""
     return f"{root}/graceful_node_shutdown_state"

@@ -17,24 +17,26 @@ _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _MOST_RETRIES = 8
 """Passes that follow a failed pass. A full disk needs a few; a process that still writes would need no end."""
 _MOST_S = 100.0
-"""A tree that grows as fast as it is removed stays for the next attempt."""
+"""A tree that a process may still write to ends an attempt: it could grow as fast as it is removed."""
 _NOT_EMPTY = (errno.ENOTEMPTY, errno.EEXIST)
 
 
-def remove(path: str | os.PathLike[str], *, dir_fd: int | None = None) -> None:
+def remove(path: str | os.PathLike[str], *, dir_fd: int | None = None, most_s: float | None = None) -> None:
     """Remove a file, a link, or a directory with all below it. Idempotent.
+
+    `most_s` is the time of this attempt; math.inf is for a tree that no process writes to, which ends by itself.
 
     What cannot be removed stays, and all else goes. Mounts and their content stay: the kernel refuses to remove a mount
     point, before it looks whether it is empty. Raises OSError, the first one.
     """
     name = os.fspath(path)
     try:
-        _remove_here(name, dir_fd)
+        _remove_here(name, dir_fd, _MOST_S if most_s is None else most_s)
     except FileNotFoundError:
         return
 
 
-def _remove_here(name: str, dir_fd: int | None) -> None:
+def _remove_here(name: str, dir_fd: int | None, most_s: float) -> None:
     try:
         os.rmdir(name, dir_fd=dir_fd)
     except NotADirectoryError:
@@ -44,7 +46,7 @@ def _remove_here(name: str, dir_fd: int | None) -> None:
             raise
         top = _open(name, dir_fd)
         try:
-            _Removal(top).run()
+            _Removal(top, most_s).run()
         finally:
             os.close(top)
         os.rmdir(name, dir_fd=dir_fd)
@@ -53,11 +55,13 @@ def _remove_here(name: str, dir_fd: int | None) -> None:
 class _Removal:
     """Removes the content of one directory."""
 
-    def __init__(self, top: int) -> None:
+    def __init__(self, top: int, most_s: float) -> None:
         self._top = top
         self._removed = self._moved = 0
         self._error: OSError | None = None
-        self._deadline = time.monotonic() + _MOST_S
+        self._late = False
+        self._most_s = most_s
+        self._deadline = time.monotonic() + most_s
 
     def run(self) -> None:
         """Pass through the tree until one changes nothing, or for too long. Raises OSError."""
@@ -67,9 +71,11 @@ class _Removal:
             self._removed = self._moved = 0
             self._error = None
             self._clear(self._top, 0)
-            if time.monotonic() > self._deadline:
-                self._error = self._error or OSError(errno.EBUSY, "it takes too long, or is still written to")
-                break
+            if self._late:  # what is not empty for that reason is no error of its own
+                raise OSError(
+                    errno.EBUSY,
+                    f"{self._most_s:g} s did not suffice; the next attempt goes on, or end what still writes there",
+                )
             retries += self._error is not None
             if not self._moved and not (self._removed and self._error and retries <= _MOST_RETRIES):
                 break
@@ -79,7 +85,8 @@ class _Removal:
     def _clear(self, directory: int, depth: int) -> None:
         with os.scandir(directory) as entries:
             for entry in entries:
-                if time.monotonic() > self._deadline:
+                if self._late or time.monotonic() > self._deadline:
+                    self._late = True
                     return
                 try:
                     self._remove(directory, entry, depth)

@@ -14,7 +14,11 @@ from dataclasses import dataclass, field
 from proto.v1 import Container, Pod, ResourceFieldSelector
 from proto.v1.scalars.quantity import parse
 
-_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]")
+_SUBSCRIPT = re.compile(r"metadata\.(labels|annotations)\['(.*)'\]", re.DOTALL)
+_KEY = re.compile(
+    r"(?:[a-z0-9](?:[-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?", re.ASCII
+)
+"""A label's key. An annotation's key may also have capital letters before the slash."""
 
 
 class NoSuchFieldError(Exception):
@@ -42,7 +46,10 @@ def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) 
     meta, spec = pod.metadata, pod.spec
     subscript = _SUBSCRIPT.fullmatch(path)
     if subscript is not None:
-        return (meta.labels if subscript.group(1) == "labels" else meta.annotations).get(subscript.group(2), "")
+        field, key = subscript.groups()
+        if not _KEY.fullmatch(key if field == "labels" else key.lower()):
+            raise NoSuchFieldError(f"invalid key subscript in {path}")
+        return (meta.labels if field == "labels" else meta.annotations).get(key, "")
     values: dict[str, Callable[[], str]] = {
         "metadata.name": lambda: meta.name,
         "metadata.namespace": lambda: meta.namespace,
@@ -50,6 +57,7 @@ def field_value(pod: Pod, path: str, node: NodeFacts, pod_ips: tuple[str, ...]) 
         "metadata.labels": lambda: format_map(meta.labels),
         "metadata.annotations": lambda: format_map(meta.annotations),
         "spec.nodeName": lambda: spec.node_name or node.name,
+        "spec.host": lambda: spec.node_name or node.name,  # its former name, which Kubernetes still takes
         "spec.serviceAccountName": lambda: spec.service_account_name or "",
         "status.hostIP": lambda: ",".join(node.host_ips[:1]),
         "status.hostIPs": lambda: ",".join(node.host_ips),

@@ -1,4 +1,4 @@
-"""The server's side of a WebSocket after the 101: messages, numbered channels in them, or a byte stream.
+"""The server's side of a WebSocket after its handshake: messages, numbered channels in them, or a byte stream.
 
 A violation of the protocol ends the connection with its close code (RFC 6455, 7.4.1).
 """

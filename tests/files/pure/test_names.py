@@ -4,7 +4,7 @@
 
 import pytest
 
-from actors._files.names import QUIET_S, Writing, is_being_written, is_meant
+from actors._files.names import QUIET_S, Writing, is_being_written, is_meant, is_skipped_here_only
 
 
 @pytest.mark.parametrize(
@@ -17,6 +17,14 @@ from actors._files.names import QUIET_S, Writing, is_being_written, is_meant
 )  # fmt: skip
 def test_editor_and_hidden_files_are_ignored(name: str, counts: bool) -> None:
     assert is_meant(name) is counts
+
+
+@pytest.mark.parametrize(
+    ("name", "only_here"),
+    [("a.yaml", False), (".a.yaml", False), (".a.bak", False), ("a.yaml~", True), ("#a#", True), ("a.tmp", True), ("4913", True)],
+)  # fmt: skip
+def test_names_that_the_kubelet_would_read_are_told_apart(name: str, only_here: bool) -> None:
+    assert is_skipped_here_only(name) is only_here
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ LOOK_S = 5.0
 """Interval of the check. While a command takes no input the client's socket is not read."""
 
 
-class Watch:
+class ClientWatchdog:
     """Aborts a session's stream when its client is gone or no byte has passed for `idle_s`."""
 
     def __init__(self, loop: Loop, stream: Stream, idle_s: float, on_end: Callable[[], object]) -> None:

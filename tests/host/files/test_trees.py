@@ -1,6 +1,7 @@
 """Removal of hostile directory trees: deep ones, links, mounts, and directories without rights."""
 
 import itertools
+import math
 import os
 import subprocess
 from collections.abc import Iterator
@@ -133,5 +134,19 @@ def test_tree_that_is_written_to_ends_the_removal(tmp_path: Path, monkeypatch: p
         rmdir(path, dir_fd=dir_fd)
 
     monkeypatch.setattr(os, "rmdir", written_to_meanwhile)
-    with pytest.raises(OSError, match=r"not empty|takes too long"):
+    with pytest.raises(OSError, match=r"not empty|1 s did not suffice; the next attempt goes on"):
         trees.remove(tree)
+
+
+def test_tree_that_no_process_writes_to_goes_however_long_it_takes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trees, "_MOST_S", 0.0)
+    tree = tmp_path / "tree"
+    for number in range(3):
+        (tree / f"d{number}").mkdir(parents=True)
+        (tree / f"d{number}/file").touch()
+    with pytest.raises(OSError, match="0 s did not suffice"):
+        trees.remove(tree)
+    trees.remove(tree, most_s=math.inf)
+    assert not tree.exists()
