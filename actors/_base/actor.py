@@ -224,7 +224,7 @@ class Actor(MailboxActor):
         def work() -> None:
             waiting.change(target=f"thread/{threading.get_native_id()}")
             try:
-                future.set(recording.watch(name, lambda: function(*args)))
+                future.set(recording.record_blocking(name, lambda: function(*args)))
             except BaseException as error:
                 future.set_error(error)
             finally:

@@ -256,8 +256,8 @@ def _crashed(path: Path) -> bool:
         return False
 
 
-def watch(name: str, work: Callable[[], Any]) -> Any:
-    """Call `work` and record its end as that of blocking work."""
+def record_blocking(name: str, work: Callable[[], Any]) -> Any:
+    """Call `work`, which may block, and record its end. Return its result, or raise its exception."""
     recorder = current
     if recorder is None:
         return work()

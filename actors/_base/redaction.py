@@ -81,9 +81,10 @@ _PLAIN = frozenset(
 def settings(given: Settings) -> Settings:
     """The settings without header values, and without the user and query of a URL."""
     header = {name: (HIDDEN,) * len(values) for name, values in given.static_pod_url_header.items()}
-    return msgspec.structs.replace(
-        given, static_pod_url=safe(given.static_pod_url, HIDDEN), static_pod_url_header=header
-    )
+    url = safe(given.static_pod_url, HIDDEN)
+    if not header and url == given.static_pod_url:
+        return given  # a copy refers to every value, and so writes to each of their pages, which all actors share
+    return msgspec.structs.replace(given, static_pod_url=url, static_pod_url_header=header)
 
 
 @functools.cache

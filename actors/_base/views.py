@@ -1,6 +1,7 @@
-"""Answers requests about an actor's inside: its state, mailbox and stacks, from the I/O thread; expressions.
+"""Answers requests about an actor's inside: its state, mailbox, stacks and memory, and the value of an expression.
 
-The I/O thread does not wait for the mailbox thread, so that a hung actor answers, too.
+The I/O thread answers all but the last. It does not wait for the mailbox thread, so that a hung actor answers, too. An
+expression runs in the mailbox thread, as a handler does.
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ T = TypeVar("T")
 
 _GO_NAMES = {"OK": "OK", "CANCELLED": "Canceled"}
 """gRPC codes whose Go name is not the code in camel case."""
+_WORD = re.compile(r"_?([A-Z])([A-Z]*)")
 
 
 class Call(Future[T], Generic[T]):
@@ -126,4 +127,4 @@ def wrapped(error: Exception, rpc: str) -> CriError:
 
 def go_name(code: str) -> str:
     """A gRPC code's name as Go prints it: NOT_FOUND -> NotFound."""
-    return _GO_NAMES.get(code) or re.sub(r"_?([A-Z])([A-Z]*)", lambda part: part[1] + part[2].lower(), code)
+    return _GO_NAMES.get(code) or _WORD.sub(lambda part: part[1] + part[2].lower(), code)

@@ -5,7 +5,6 @@ It prints `Runtime` as one JSON object, or {"error"} with exit code 1.
 """
 
 import argparse
-import contextlib
 import json
 import sys
 from collections.abc import Sequence
@@ -33,8 +32,8 @@ class Runtime:
     runtime_version: str
     api_version: str
     """CRI version: v1."""
-    cgroup_driver: str = ""
-    """cgroupfs or systemd; empty when the runtime does not tell."""
+    cgroup_driver: str | None = ""
+    """cgroupfs or systemd; empty: the runtime has no name for it, as containerd 1.x; None: it has not answered."""
 
 
 class NoRuntime(Exception):
@@ -63,14 +62,22 @@ def _ask(endpoint: str, timeout: float) -> Runtime:
         raise CriError.of("Unavailable", "it belongs to another user", "Version") from error
     if not there:
         raise CriError.of("Unavailable", "no such socket", "Version")
-    cri, driver = Cri(endpoint), ""
+    cri = Cri(endpoint)
     try:
         answer = cri.version(timeout=timeout).result()
-        with contextlib.suppress(CriError):
-            driver = cri.cgroup_driver(timeout=timeout).result()
+        driver = _driver(cri, timeout)
     finally:
         cri.close()
     return Runtime(endpoint, answer.runtime_name, answer.runtime_version, answer.runtime_api_version, driver)
+
+
+def _driver(cri: Cri, timeout: float) -> str | None:
+    try:
+        return cri.cgroup_driver(timeout=timeout).result()
+    except Unimplemented:
+        return ""
+    except CriError:
+        return None
 
 
 def _reason(error: CriError) -> str:

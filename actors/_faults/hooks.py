@@ -269,7 +269,7 @@ def _of_the_api_server(error: Callable[[], Exception]) -> Undo:
     def fail(*_: Any, **__: Any) -> Any:
         raise error()
 
-    return _all(*(replace(Session, name, lambda _: fail) for name in ("open", "stream")))
+    return _all(*(replace(Session, name, lambda _: fail) for name in ("answer", "stream")))
 
 
 def _all(*ends: Undo) -> Undo:

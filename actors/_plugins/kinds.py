@@ -5,6 +5,8 @@ Source: pkg/kubelet/pluginmanager of Kubernetes 1.36.
 
 from __future__ import annotations
 
+from proto.common.safe_text import clipped
+
 DIRECTORY = "plugins_registry"
 """Below --root-dir: a socket for each plugin."""
 CSI, DEVICE, DRA = "CSIPlugin", "DevicePlugin", "DRAPlugin"
@@ -17,7 +19,7 @@ OTHER_OWNER = "another process registers plugins of type"
 
 def unknown_type(kind: str, socket: str) -> str:
     """The kubelet's refusal of a plugin that no manager takes."""
-    return f"RegisterPlugin error -- {UNKNOWN}: {kind} at socket {socket}"
+    return f"RegisterPlugin error -- {UNKNOWN}: {clipped(kind)} at socket {socket}"
 
 
 def invalid(problem: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
-from actors._base import Actor
+from actors._base import Actor, Semaphore
 from actors._files.watch import Watch
 from actors._plugins import kinds
 from proto.common.backoff import Backoff
@@ -30,6 +30,9 @@ LIST_S = 2.0
 SETTLE_S = 0.01
 RETRY = Backoff(0.5, cap_s=122.0)
 """Between tries to register one plugin, as in the kubelet."""
+AT_ONCE, AGAIN_AT_ONCE = 8, 6
+"""Registrations at once, and how many of them are of plugins that failed before. Each may take a process or a thread
+for seconds. Sockets whose plugin hangs so leave room for new plugins."""
 MOST_SOCKETS = 1024
 MOST_DIRECTORIES = 64
 DEEPEST = 3
@@ -59,6 +62,9 @@ class Walk:
             for entry in entries:
                 if entry.name.startswith("."):
                     continue
+                if not _is_utf8(entry.name):  # no message and no record can have it
+                    self.left_out["names that are not UTF-8"] = None
+                    continue
                 try:
                     status = entry.stat(follow_symlinks=False)
                 except FileNotFoundError:
@@ -87,8 +93,16 @@ class Walk:
 
     def _has_room(self, what: str, count: int, most: int) -> bool:
         if count >= most:
-            self.left_out[what] = None
+            self.left_out[f"too many {what}"] = None
         return count < most
+
+
+def _is_utf8(name: str) -> bool:
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 class NotRegisteredError(Exception):
@@ -131,6 +145,25 @@ class Entry(Generic[T]):
         return self.plugin is not None or self.is_others or kinds.UNKNOWN in self.error
 
 
+class FirstTries(Generic[T]):
+    """The sockets whose plugins were not tried yet. The newest and the oldest one alternate.
+
+    A plugin that has just started waits for no queue of silent ones. Many new sockets at most double the wait of an old
+    one.
+    """
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, Entry[T]] = {}
+        self._is_newest_next = True
+
+    def take(self) -> tuple[str, Entry[T]]:
+        """Remove the next one. There must be one."""
+        choose = max if self._is_newest_next else min
+        self._is_newest_next = not self._is_newest_next
+        path = choose(self.waiting, key=lambda one: self.waiting[one].stamp[1])
+        return path, self.waiting.pop(path)
+
+
 class Watcher(Generic[T]):
     """Runs in the actor's mailbox thread, except `_list_sockets` and `_readable`."""
 
@@ -143,10 +176,14 @@ class Watcher(Generic[T]):
         self._looking = self._again = False
         self._left_out: dict[str, None] = {}
         """Kinds of entries that the last scan left out."""
+        self._first_tries: FirstTries[T] = FirstTries()
+        self._first_coming = 0
+        """Tasks that are to try a plugin for the first time, and wait for a permit."""
+        self._permits, self._permits_again = Semaphore(AT_ONCE), Semaphore(AGAIN_AT_ONCE)
 
     def start(self) -> None:
         """Scan now, at every change, and periodically."""
-        self._actor.bus.watch_fd(self._watch.fileno(), self._readable)
+        self._watch.start(RELIST_S, lambda opened: self._actor.bus.watch_fd(opened, self._readable))
         self._actor.every(Until(RELIST_S), self._scan, "plugin sockets")
 
     def plugins(self) -> Mapping[str, T]:
@@ -208,7 +245,8 @@ class Watcher(Generic[T]):
             os.close(root)
         self._watch.retain_below(walk.watches)
         if walk.left_out and walk.left_out != self._left_out:
-            log.error("%s has too many %s; the others are left out", self._directory, " and ".join(walk.left_out))
+            why = " and ".join(walk.left_out)
+            log.error("cannot watch all of %s: it has %s; remove what is no plugin's", self._directory, why)
         self._left_out = walk.left_out
         return walk.sockets
 
@@ -217,6 +255,7 @@ class Watcher(Generic[T]):
         for path, entry in list(self._entries.items()):
             if found.get(path) != entry.stamp:
                 del self._entries[path]
+                self._first_tries.waiting.pop(path, None)
                 if entry.plugin is not None:
                     gone = True
                     log.info("the plugin at %s is no longer registered: its socket has gone", path)
@@ -224,9 +263,25 @@ class Watcher(Generic[T]):
         for path, stamp in found.items():
             if path not in self._entries:
                 self._entries[path] = entry = Entry(stamp)
-                self._actor.spawn(self._register(path, entry), "meet plugin")
+                self._first_tries.waiting[path] = entry
+        while self._first_coming < len(self._first_tries.waiting):
+            self._first_coming += 1
+            self._actor.spawn(self._meet_first(), "meet plugin")
         if gone or self.is_complete != complete:
             self._owner.changed()
+
+    async def _meet_first(self) -> None:
+        """Register one of the plugins that were not tried yet: they come before others."""
+        async with self._permits.ahead:
+            self._first_coming -= 1
+            if self._first_tries.waiting:
+                await self._register(*self._first_tries.take())
+
+    async def _meet_again(self, path: str, entry: Entry[T]) -> None:
+        """Register a plugin that has failed before, once there is a permit."""
+        if self._entries.get(path) is entry:
+            async with self._permits_again, self._permits:
+                await self._register(path, entry)
 
     async def _register(self, path: str, entry: Entry[T]) -> None:
         if self._entries.get(path) is not entry:
@@ -256,10 +311,10 @@ class Watcher(Generic[T]):
 
     def _refused(self, path: str, entry: Entry[T], error: str) -> None:
         if error != entry.error:
-            log.warning("cannot register the plugin at %s: %s", path, error)
+            log.warning("cannot register the plugin at %s: %s; trying again while its socket exists", path, error)
         complete, entry.error = self.is_complete, error
         if self.is_complete != complete:
             self._owner.changed()
         entry.failures += 1
         delay_s = RETRY.delay_s(entry.failures)
-        self._actor.after(delay_s, lambda: self._actor.spawn(self._register(path, entry), "meet plugin"))
+        self._actor.after(delay_s, lambda: self._actor.spawn(self._meet_again(path, entry), "meet plugin"))

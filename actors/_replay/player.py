@@ -118,7 +118,7 @@ class Player:
         PooledActor._pool = self._threads  # type: ignore[assignment]
         logging.getLogger("pykka").setLevel(logging.CRITICAL)  # the report shows the exception
         Cri._start = self._start_call  # type: ignore[assignment,method-assign]
-        checkpoint.load = self._load
+        checkpoint.load = checkpoint.read = self._load
         self.sandbox.close()
         self.clock.install()
         random.seed(seed)
@@ -138,7 +138,7 @@ class Player:
         return type(kind.__name__, (kind, PooledActor), {"crash": crash, "blocking": blocking})
 
     def _load(self, path: Any, version: int, *, secret: bool = False) -> Any | None:  # noqa: ARG002
-        """In the place of checkpoint.load."""
+        """In the place of checkpoint.load and checkpoint.read."""
         known = self._checkpoints.get(self.sandbox.original(str(path)))
         if known is None:
             self.missing[f"checkpoint {self.sandbox.original(str(path))}"] += 1

@@ -296,6 +296,13 @@ def test_variables_of_pods_are_recorded_without_values(name: str, tmp_path: Path
     assert redaction.HIDDEN.encode() in received
 
 
+def test_settings_are_copied_only_to_hide_something() -> None:
+    plain = Settings(run_dir="/run/x", static_pod_url="https://host/pods")
+    assert redaction.settings(plain) is plain
+    for secret in ({"static_pod_url": "https://me:pw@host/pods"}, {"static_pod_url_header": {"Authorization": ("t",)}}):
+        assert redaction.settings(msgspec.structs.replace(plain, **secret)) != msgspec.structs.replace(plain, **secret)
+
+
 @pytest.mark.parametrize("name", ["", "note", redaction.LAST_APPLIED])
 def test_image_is_asked_for_without_a_manifest_in_an_annotation(name: str, tmp_path: Path) -> None:
     spec = pb.ImageSpec(image="i", annotations={name: CANARY.decode()} if name else {})

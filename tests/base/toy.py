@@ -69,6 +69,9 @@ class Toy(Actor):
     def crash_somewhere(self, message: m.Crash) -> Coroutine[Any, None, m.Seen] | m.Seen:
         if message.where == "handler":
             raise KeyError("toy")
+        if message.where == "thread":
+            threading.Thread(target={}.__getitem__, args=("toy",)).start()
+            return self.slow_recall(m.SlowRecall(delay_s=60))
         return self.crash_later()
 
     async def crash_later(self) -> m.Seen:

@@ -26,7 +26,7 @@ from proto.agent.tracing import RecordSpans
 from proto.cri import api_pb2 as pb
 from supervisor.process.forkclient import ENVIRONMENT
 from tests.cri.fake import FakeRuntime
-from tests.harness import wait_for
+from tests.harness import Stalls, wait_for
 
 
 @pytest.fixture
@@ -86,9 +86,10 @@ def test_end_of_the_process_waits_for_no_command_that_runs(
     call = begin_command(client)
     with pytest.raises(TimeoutError):
         call.result(2.0)
-    began = time.monotonic()
-    client.wait_for_starts()
-    assert time.monotonic() - began < 1
+    with Stalls() as machine:
+        began = time.monotonic()
+        client.wait_for_starts()
+        assert time.monotonic() - began < 1 + machine.longest_s
 
 
 def test_calls_that_have_ended_are_not_waited_for(client: Cri, fake: FakeRuntime) -> None:
@@ -100,23 +101,28 @@ def test_calls_that_have_ended_are_not_waited_for(client: Cri, fake: FakeRuntime
 
 CLOSE_UNUSED = """
 import os, queue, sys, threading, time
+from types import SimpleNamespace
+from actors._cri import channel
 from actors._cri.channel import UNUSED_S
 from actors._cri.client import Cri
 
 def threads():
     return len(os.listdir("/proc/self/task"))
 
+now = [100.0]
+channel.time = SimpleNamespace(monotonic=lambda: now[0])  # a machine that stands still would close it too soon
 timers = queue.Queue()
 cri, before = Cri(sys.argv[1], after=lambda wait_s, function: timers.put((wait_s, function))), threads()
 for _ in range(2):
     cri.version().result()
     wait_s, look = timers.get(timeout=10)
     assert wait_s == UNUSED_S, wait_s
+    now[0] += UNUSED_S / 2
     look()
     assert threads() > before, "closed too soon"
     wait_s, look = timers.get(timeout=10)
     assert 0 < wait_s <= UNUSED_S, wait_s
-    time.sleep(wait_s)
+    now[0] += wait_s
     look()
     until = time.monotonic() + 30
     while threads() > before and time.monotonic() < until:
@@ -476,19 +482,27 @@ def test_image_calls_go_to_the_image_service_of_its_own(fake: FakeRuntime, tmp_p
 
 
 _MANY_CALLS = """
-import resource, sys
+import sys
 from actors._cri.client import Cri
+
+def writes():
+    return next(int(line.split()[1]) for line in open("/proc/self/io") if line.startswith("syscw:"))
+
 cri = Cri(sys.argv[1])
 cri.version().result()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw
+before = writes()
 for _ in range(300):
     cri.version().result()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_nvcsw - before)
+print(writes() - before)
 """
 
 
 def test_actors_environment_saves_wake_ups_of_each_call(fake: FakeRuntime) -> None:
-    """A gRPC that does not know the experiment any more writes so to stderr, in each actor."""
+    """A thread of gRPC that waits in a poll is woken by a write to its eventfd; there are no other writes here.
+
+    Waits of threads are not counted: a busy machine saves some of them. A gRPC that does not know the experiment any
+    more writes so to stderr, in each actor.
+    """
 
     def wake_ups(environment: dict[str, str]) -> int:
         command = [sys.executable, "-c", _MANY_CALLS, fake.endpoint]
@@ -496,4 +510,4 @@ def test_actors_environment_saves_wake_ups_of_each_call(fake: FakeRuntime) -> No
         assert not done.stderr
         return int(done.stdout)
 
-    assert wake_ups({**os.environ, **ENVIRONMENT}) < 0.7 * wake_ups(dict(os.environ))
+    assert wake_ups({**os.environ, **ENVIRONMENT}) < 0.1 * wake_ups(dict(os.environ))

@@ -14,9 +14,9 @@ import pytest
 
 from proto.cri import api_pb2 as pb
 from tests.containerd import ContainerdInstance, missing_requirements
+from tests.containerd.host.leftovers import command_line, mounts_below
+from tests.containerd.host.network import owner_of
 from tests.containerd.instance import clear_abandoned
-from tests.containerd.leftovers import command_line, mounts_below
-from tests.containerd.network import owner_of
 from tests.containerd.pods import run_pod
 
 

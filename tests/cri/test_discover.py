@@ -10,8 +10,10 @@ from pathlib import Path
 import grpc
 import pytest
 
+from actors._cri.client import Cri
 from actors._cri.discover import NoRuntime, Runtime, discover
 from actors._cri.endpoint import BadEndpoint
+from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
 from tests.cri.fake import FakeRuntime
 
@@ -31,6 +33,17 @@ def test_the_first_endpoint_that_answers_is_taken(fake: FakeRuntime, tmp_path: P
 def test_cgroup_driver_is_asked_of_the_runtime(fake: FakeRuntime) -> None:
     fake.runtime_config = pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration(cgroup_driver=pb.SYSTEMD))
     assert discover(5, [fake.endpoint]).cgroup_driver == "systemd"
+
+
+def test_runtime_without_a_driver_is_not_taken_for_one_that_has_not_answered(
+    fake: FakeRuntime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def starting(*_: object, **__: object) -> None:
+        raise CriError("Unknown", "server is not initialized yet")
+
+    assert discover(5, [fake.endpoint]).cgroup_driver == ""
+    monkeypatch.setattr(Cri, "cgroup_driver", starting)
+    assert discover(5, [fake.endpoint]).cgroup_driver is None
 
 
 def test_no_runtime_says_what_was_tried_and_why_each_failed(fake: FakeRuntime, tmp_path: Path) -> None:

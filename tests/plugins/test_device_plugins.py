@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 import shutil
 import socket
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -29,10 +30,23 @@ QUICK = (
 SUBJECT = pod("u", container("c"))
 
 
+@contextmanager
+def resources(prelude: str = "") -> Iterator[ActorProcess]:
+    with ActorProcess("resources", None, ("pod_workers", "node"), prelude=prelude) as process:
+        process.tell(SetPods(pods=(), full=True))
+        yield process
+
+
 @pytest.fixture
 def actor() -> Iterator[ActorProcess]:
-    with ActorProcess("resources", None, ("pod_workers", "node"), prelude=QUICK) as process:
-        process.tell(SetPods(pods=(), full=True))
+    with resources() as process:
+        yield process
+
+
+@pytest.fixture
+def hasty() -> Iterator[ActorProcess]:
+    """A manager that waits for a plugin for a second only, as on a machine that stands still."""
+    with resources(QUICK) as process:
         yield process
 
 
@@ -64,12 +78,14 @@ def test_directories_below_are_bounded(tmp_path: Path) -> None:
         (tmp_path / f"{number}").mkdir()
         with socket.socket(socket.AF_UNIX) as one:
             one.bind(f"{tmp_path}/{number}/s")
-    walk = watcher.Walk(Watch(str(tmp_path)))
+    watch = Watch(str(tmp_path))
+    watch.ensure()
+    walk = watcher.Walk(watch)
     root = os.open(tmp_path, os.O_RDONLY)
     walk.list_sockets(root, str(tmp_path))
     os.close(root)
     assert len(walk.sockets) == len(walk.watches) == watcher.MOST_DIRECTORIES
-    assert list(walk.left_out) == ["directories"]
+    assert list(walk.left_out) == ["too many directories"]
 
 
 @pytest.mark.parametrize("below", ["a", "a/b/c"])
@@ -109,6 +125,39 @@ def test_links_and_deep_directories_are_left_out(actor: ActorProcess, tmp_path: 
             wait_for(lambda: told(actor) == (2, 2), 20)
             wait_for(lambda: list(known(actor)["registered"]) == [str(seen.socket)], 20)
         assert [one.of("GetInfo") for one in (outside, deep, hidden)] == [[], [], []]
+
+
+def test_the_newest_and_the_oldest_socket_alternate() -> None:
+    tries: watcher.FirstTries[str] = watcher.FirstTries()
+    tries.waiting.update({f"/{age}": watcher.Entry((7, -age)) for age in (3, 1, 5, 2, 4)})
+    assert [tries.take()[0] for _ in range(3)] == ["/1", "/5", "/2"]
+    tries.waiting["/0"] = watcher.Entry((7, 0))
+    assert [tries.take()[0] for _ in range(3)] == ["/4", "/0", "/3"]
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["before", "after"])
+def test_a_new_plugin_waits_for_no_queue_of_silent_ones(before: bool) -> None:
+    """Each silent one takes its seconds, so that all of them would take minutes."""
+    with resources() as actor, ExitStack() as stack:
+        directory = Path(actor.settings.root_dir) / "plugins_registry"
+        directory.mkdir(parents=True, exist_ok=True)
+
+        def silence() -> None:
+            for number in range(240):
+                listener = stack.enter_context(socket.socket(socket.AF_UNIX))
+                listener.bind(str(directory / f"silent-{number}.sock"))
+                listener.listen()
+
+        if before:
+            silence()
+            wait_for(lambda: len(known(actor)["refused"]) >= watcher.AT_ONCE, 60, "the first ones were tried")
+        began = time.monotonic()
+        plugin = new_plugin(actor)
+        stack.callback(plugin.close)
+        if not before:
+            silence()
+        wait_for(lambda: str(plugin.socket) in known(actor)["registered"], 60)
+        assert time.monotonic() - began < 60
 
 
 def known(actor: ActorProcess) -> dict[str, Any]:
@@ -153,27 +202,38 @@ def test_a_new_incarnation_registers_present_plugins(actor: ActorProcess) -> Non
         ({"supported_versions": ["v1beta1"] * 65}, "it has 65 versions, more than 64"),
     ],
 )
-def test_a_refused_plugin_is_told_the_reason(actor: ActorProcess, info: dict[str, Any], problem: str) -> None:
-    plugin = new_plugin(actor, info=info)
+def test_a_refused_plugin_is_told_the_reason(hasty: ActorProcess, info: dict[str, Any], problem: str) -> None:
+    plugin = new_plugin(hasty, info=info)
     try:
         wait_for(lambda: plugin.of("NotifyRegistrationStatus"), 20)
         status = plugin.of("NotifyRegistrationStatus")[0]
         assert not status.plugin_registered
         assert problem in status.error
-        wait_for(lambda: problem in known(actor)["refused"].get(str(plugin.socket), ""), 20)
+        wait_for(lambda: problem in known(hasty)["refused"].get(str(plugin.socket), ""), 20)
     finally:
         plugin.close()
 
 
-@pytest.mark.parametrize("rpc", ["GetInfo", "GetDevicePluginOptions", "NotifyRegistrationStatus"])
+@pytest.mark.parametrize("rpc", ["GetInfo", "GetDevicePluginOptions"])
 @pytest.mark.parametrize("fault", [Fault(code="INTERNAL"), Fault(hang=True)])
-def test_a_plugin_that_fails_is_tried_again(actor: ActorProcess, rpc: str, fault: Fault) -> None:
-    plugin = new_plugin(actor, faults={rpc: fault})
+def test_a_plugin_that_fails_is_tried_again(hasty: ActorProcess, rpc: str, fault: Fault) -> None:
+    plugin = new_plugin(hasty, faults={rpc: fault})
     try:
-        wait_for(lambda: known(actor)["refused"], 20)
+        wait_for(lambda: known(hasty)["refused"], 20)
         plugin.faults.clear()
         plugin.release.set()
-        wait_for(lambda: told(actor) == (2, 2) and str(plugin.socket) in known(actor)["registered"], 30)
+        wait_for(lambda: told(hasty) == (2, 2) and str(plugin.socket) in known(hasty)["registered"], 30)
+    finally:
+        plugin.close()
+
+
+@pytest.mark.parametrize("fault", [Fault(code="INTERNAL"), Fault(hang=True)])
+def test_a_plugin_that_takes_no_notification_is_registered(hasty: ActorProcess, fault: Fault) -> None:
+    plugin = new_plugin(hasty, faults={"NotifyRegistrationStatus": fault})
+    try:
+        wait_for(lambda: told(hasty) == (2, 2) and str(plugin.socket) in known(hasty)["registered"], 30)
+        assert known(hasty)["refused"] == {}
+        assert [len(plugin.of(rpc)) for rpc in ("GetInfo", "NotifyRegistrationStatus", "ListAndWatch")] == [1, 1, 1]
     finally:
         plugin.close()
 

@@ -385,7 +385,9 @@ class Bus:
             old = tuple(number for number, one in waiting.items() if now - one.since >= CHECK_S / 2)
             check = bool(old) or sent.has_unchecked
             if check:
-                request, answer, number = CheckReceived(asks=old), Future[Receipt](), next(self._correlations)
+                # Not Future[Receipt](): typing would make and keep this type in each process.
+                answer: Future[Receipt] = Future()
+                request, number = CheckReceived(asks=old), next(self._correlations)
                 pending = PendingAsk(answer, target, Receipt, request, NOT_RECORDED)
                 self._request(number, pending, codec.encode(request), CHECK_TIMEOUT_S)
             else:

@@ -11,7 +11,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class Awaitable(Protocol[T_co]):
-    """The protocol that coroutines can await: `Future`, `Task` and `actors._cri.Call` have it.
+    """The protocol that coroutines can await: `Future`, `Task` and `actors._cri.call.Call` have it.
 
     `__await__` yields the object itself once and then returns `result(0)`.
     """

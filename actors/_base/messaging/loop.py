@@ -43,6 +43,7 @@ class _Time(ctypes.Structure):
 
 
 _libc: Any = ctypes.CDLL(None, use_errno=True)
+_libc.timerfd_create.argtypes = (ctypes.c_int, ctypes.c_int)
 _libc.timerfd_settime.argtypes = (ctypes.c_int, ctypes.c_int, ctypes.POINTER(_Time), ctypes.c_void_p)
 
 
@@ -72,7 +73,7 @@ class Events(NamedTuple):
 
 
 class Looks(Protocol):
-    """Has messages that calls on it may have taken in."""
+    """A socket. A call on it may have read messages in, of which its descriptor gives no event; `look` handles them."""
 
     def look(self) -> None: ...
 

@@ -44,6 +44,7 @@ def prepare(listeners: Sequence[int]) -> None:
     listener_store.make(listeners)
     prepare_types()  # msgspec crashes when two threads are the first to read one type
     prefork_heap.load_tls()
+    prefork_heap.load_checks()
     prefork_heap.load_inotify()
     prefork_heap.fill()
 
@@ -59,6 +60,7 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
     try:
         _open_stacks_file(settings, name, incarnation)
         _start_recorder(settings, name, incarnation)
+        _end_with_threads(settings, name, incarnation)
         waits.open_table(settings.run_dir, name, incarnation, os.getpid())
         bus = Bus(name, incarnation, settings.run_dir, supervisor_pidfd)
         bus.end_on(signal.SIGTERM)
@@ -71,10 +73,27 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
         actor_class(name).start(ActorContext(settings=settings, bus=bus))
         code = bus.run()
     except Exception as error:
-        if recording.current is not None:
-            recording.current.crash(error)
-        deaths.crash(settings.run_dir, name, incarnation, error, recording.replay_line(name))
+        _crash(settings, name, incarnation, error)
     os._exit(code)
+
+
+def _crash(settings: Settings, name: str, incarnation: int, error: BaseException) -> NoReturn:
+    if recording.current is not None:
+        recording.current.crash(error)
+    deaths.crash(settings.run_dir, name, incarnation, error, recording.replay_line(name))
+
+
+def _end_with_threads(settings: Settings, name: str, incarnation: int) -> None:
+    """End the process on an exception that ends a thread, also one of a library, such as gRPC's serving thread.
+
+    Without the thread's work the process would answer pings, and go on for ever.
+    """
+
+    def ended(thread: threading.ExceptHookArgs) -> None:
+        if thread.exc_value is not None and not isinstance(thread.exc_value, SystemExit):
+            _crash(settings, name, incarnation, thread.exc_value)
+
+    threading.excepthook = ended
 
 
 def _start_recorder(settings: Settings, name: str, incarnation: int) -> None:

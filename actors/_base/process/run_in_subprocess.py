@@ -96,11 +96,19 @@ def _in_one_child(works: Sequence[Callable[[], bytes]], deadline_s: float) -> li
                     os.kill(pid, signal.SIGKILL)
                 _reap(pid)
     if ended:
-        answers.append(SubprocessError(f"the child process was ended by signal {-code}" if code < 0 else _NO_ANSWER))
+        answers.append(_end(code))
     return answers
 
 
+def _end(code: int) -> SubprocessError | TimeoutError:
+    """Why a child has ended before an answer. After a stall its alarm may come before this process's own deadline."""
+    if code == -signal.SIGALRM:
+        return TimeoutError(_TOO_LONG)
+    return SubprocessError(f"the child process was ended by signal {-code}" if code < 0 else _NO_ANSWER)
+
+
 _NO_ANSWER = "the child process ended without an answer"
+_TOO_LONG = "the child process took too long"
 _HEAD = struct.Struct("<?Q")
 """Head of an answer in the pipe: True for a result, False for the name of an exception; then its length."""
 
@@ -123,7 +131,7 @@ def _read(fd: int, size: int, ends: float) -> bytes:
     parts: list[bytes] = []
     while size:
         if not select.select([fd], [], [], max(0.0, ends - time.monotonic()))[0]:
-            raise TimeoutError("the child process took too long")
+            raise TimeoutError(_TOO_LONG)
         part = os.read(fd, min(size, _BLOCK))
         if not part:
             break

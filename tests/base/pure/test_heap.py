@@ -38,6 +38,7 @@ def test_sample_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 300 < use.examined <= 1000 < use.objects
 
 
+@pytest.mark.timeout(400)  # it traces millions of objects: a minute on a busy machine
 def test_lines_that_allocate_are_named_where_tracemalloc_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert heap.use().allocations == ()
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Which call a recorded answer belongs to, and which recording is played."""
+"""Matches recorded answers to calls, and chooses the recording to play."""
 
 from __future__ import annotations
 

@@ -116,6 +116,17 @@ if os.fork() == 0:
     os._exit(0)
 os.wait()
 """
+_CHECKS = """
+from _abc import _get_dump
+from collections.abc import Mapping
+from actors._base.process import prefork_heap as heap
+if FILL:
+    heap.load_checks()
+
+_, cache, negative, _ = _get_dump(Mapping)
+remembered = {one() for one in (*cache, *negative)}
+print({dict, list, tuple, type(one for one in ())} <= remembered)
+"""
 
 
 def _landed_in_free_slots(script: str, fill: bool) -> int:
@@ -162,7 +173,7 @@ def test_switch_leaves_heap_filling_out(switch: str) -> None:
     assert (_python(script, NODEVISOR_PREFORK=switch) == "0\n") == (switch == "0")
 
 
-@pytest.mark.parametrize("entry", ["no.such.module:main", "tests.base.test_prefork_heap:main", "json:main"])
+@pytest.mark.parametrize("entry", ["no.such.module:main", "tests.base.process.test_prefork_heap:main", "json:main"])
 def test_failing_preparation_is_logged_and_stops_nothing(entry: str, caplog: pytest.LogCaptureFixture) -> None:
     forkserver.prepare(entry, ())
     assert len(caplog.records) == (0 if entry == "json:main" else 1)
@@ -185,6 +196,11 @@ def test_tls_is_not_loaded_where_no_actor_uses_it() -> None:
 def test_child_that_watches_files_runs_no_command() -> None:
     assert int(_python(_INOTIFY, fill=False)) > 0, "ldconfig or another command that finds libc"
     assert int(_python(_INOTIFY, fill=True)) == 0
+
+
+def test_child_does_not_look_for_mappings_again() -> None:
+    assert _python(_CHECKS, fill=False) == "False\n"
+    assert _python(_CHECKS, fill=True) == "True\n"
 
 
 def test_inotify_is_not_loaded_where_no_actor_uses_it() -> None:

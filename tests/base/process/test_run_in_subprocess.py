@@ -67,6 +67,12 @@ def test_timeout_is_raised() -> None:
     assert time.monotonic() - began < DEADLINE_S
 
 
+def test_alarm_of_the_child_is_a_timeout() -> None:
+    """It comes first when the machine stands still for longer than the deadline."""
+    with pytest.raises(TimeoutError, match="took too long"):
+        run_in_subprocess(lambda: os.kill(os.getpid(), signal.SIGALRM) or b"", DEADLINE_S)  # type: ignore[func-returns-value]
+
+
 def test_exception_is_a_subprocess_error(capfd: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SubprocessError, match="failed: KeyError, see the log"):
         run_in_subprocess(lambda: {}["secret"], DEADLINE_S)

@@ -128,8 +128,8 @@ def test_a_job_wakes_no_other_idle_thread() -> None:
         four.submit(start)
     wait_for(lambda: len(natives) == 4)
     gate.set()
-    wait_for(lambda: len(four._idle) == 4 and all(asleep(one) for one in natives))
-    before = {one: switches(one) for one in natives}
+    wait_for(lambda: len(four._idle) == 4)
+    before = at_rest(natives)
     for _ in range(20):
         done = threading.Event()
         four.submit(done.set)
@@ -137,6 +137,22 @@ def test_a_job_wakes_no_other_idle_thread() -> None:
         wait_for(lambda: len(four._idle) == 4)
     woken = [one for one in natives if switches(one) > before[one]]
     assert len(woken) == 1
+
+
+def at_rest(threads: list[int]) -> dict[int, int]:
+    """Their switches once all wait for a job.
+
+    An idle thread may still wait for the interpreter's lock, which looks the same. It gets that while this one sleeps.
+    """
+    seen: list[dict[int, int]] = [{}]
+
+    def rest() -> bool:
+        slept = all(asleep(one) for one in threads)
+        seen.append({one: switches(one) for one in threads})
+        return slept and seen[-1] == seen[-2]
+
+    wait_for(rest, what="they rest")
+    return seen[-1]
 
 
 def asleep(thread: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
@@ -137,6 +138,31 @@ def test_foreign_file_is_no_table(tmp_path: Path, content: bytes) -> None:
 def test_link_is_not_followed(tmp_path: Path, slots: table.Slots) -> None:
     (tmp_path / "other").symlink_to("volume")
     assert table.read(tmp_path / "other") is None
+
+
+@pytest.mark.parametrize("room", [0, 1], ids=["no room at all", "room of the former table"])
+def test_no_table_of_a_former_incarnation_stays(
+    tmp_path: Path, slots: table.Slots, monkeypatch: pytest.MonkeyPatch, room: int
+) -> None:
+    """The run directory is full. Without the former table's room the new incarnation has none, which is logged."""
+    slots.write(slots.take(), Wait(kind="ask", waiter="a"))
+    allocate, path, tries = os.posix_fallocate, tmp_path / "volume", []
+
+    def full(*arguments: int) -> None:
+        tries.append(path.exists())
+        if path.exists() or not room:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        allocate(*arguments)
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    if room:
+        table.Slots(path, "volume", 4, 43).close()
+        assert found(path) == []
+    else:
+        with pytest.raises(OSError, match="No space left"):
+            table.Slots(path, "volume", 4, 43)
+        assert list(tmp_path.iterdir()) == []
+    assert tries == [True, False]
 
 
 def test_waits_have_the_subject_of_their_task(own: Path) -> None:

@@ -204,10 +204,18 @@ def test_an_event_of_a_closed_descriptor_is_not_one_of_its_successor() -> None:
 
 def test_timers_fire_in_order_also_after_earlier_ones(threads: Threads) -> None:
     fired: list[float] = []
-    for delay_s in (0.05, 0.02, 0.03, 0.0, 0.01):
-        threads.loop.timers.add(delay_s, lambda delay_s=delay_s: fired.append(delay_s))
+    due: list[float] = []
+
+    def add() -> None:
+        """In a callback: none fires meanwhile. A thread that stands still between two of them changes their order."""
+        timers = threads.loop.timers
+        delays = (0.05, 0.02, 0.03, 0.0, 0.01)
+        added = {timers.add(delay_s, lambda delay_s=delay_s: fired.append(delay_s)): delay_s for delay_s in delays}
+        due.extend(added[timer] for _, _, timer in sorted(timers._heap) if timer in added)
+
+    threads.loop.do(add)
     wait_for(lambda: len(fired) == 5, what="all fired")
-    assert fired == [0.0, 0.01, 0.02, 0.03, 0.05]
+    assert fired == due
 
 
 def test_a_timer_that_sets_the_next_one_goes_on(threads: Threads) -> None:
@@ -228,7 +236,7 @@ def test_a_cancelled_timer_wakes_neither_thread(threads: Threads) -> None:
     timer = threads.loop.timers.add(3600, lambda: None)
     assert threads.loop.timers.looks_at < math.inf
     timer.cancel()
-    assert threads.call(lambda: None).wait(SOON_S)  # the wait after it is the one that counts
+    assert threads.call(lambda: None).wait(SOON_S)  # the wait after it counts
     wait_for(lambda: all(map(_polls, (threads.main, threads.mailbox))), what="both threads wait")
     assert threads.loop.timers.looks_at == threads.loop._alarm_at == math.inf
 
@@ -323,13 +331,15 @@ def test_a_look_that_a_callback_put_off_is_made_before_the_wait(threads: Threads
 
 def test_a_look_that_a_hung_handler_put_off_is_made_by_the_main_thread(threads: Threads) -> None:
     wait_for(lambda: threads.loop.mailbox_thread, what="the mailbox thread has waited")
-    socket, go_on = Socket(), threading.Event()
+    socket, put_off, go_on = Socket(), threading.Event(), threading.Event()
 
     def hang() -> None:
         assert threads.loop.looks_later(socket)
+        put_off.set()
         go_on.wait()
 
     hung = threads.call(hang)
+    assert put_off.wait(SOON_S)  # an event before it brings no look
     threads.loop.timers.add(0.01, lambda: None)
     wait_for(lambda: socket.looks, what="a look")
     assert not hung.is_set()
