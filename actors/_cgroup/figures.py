@@ -66,12 +66,17 @@ class Figures:
     major_page_faults: int = 0
     memory_limit_bytes: int = 0
     swap_bytes: int = 0
-    swap_limit_bytes: int = 0
-    """v1: limit of memory and swap together; v2: limit of swap."""
+    swap_max_bytes: int | None = None
+    """v1: limit of memory and swap together; v2: limit of swap, of which 0 forbids swap. None is no limit."""
     cpu_stalls: Stalls = NO_STALLS
     memory_stalls: Stalls = NO_STALLS
     io_stalls: Stalls = NO_STALLS
     detail: Detail | None = None
+
+    @property
+    def swap_limit_bytes(self) -> int:
+        """The same as cAdvisor's metrics show it: 0 for none, too."""
+        return self.swap_max_bytes or 0
 
 
 @dataclass(slots=True)
@@ -187,7 +192,7 @@ def _read_v1(name: str, tree: Hierarchy, now: float, detailed: bool) -> Figures 
         major_page_faults=values.get("pgmajfault", 0),
         memory_limit_bytes=_limit(f"{directory}/memory.limit_in_bytes") if limited else 0,
         swap_bytes=values.get("total_swap", 0),
-        swap_limit_bytes=_limit(f"{directory}/memory.memsw.limit_in_bytes") if limited else 0,
+        swap_max_bytes=_swap_max(f"{directory}/memory.memsw.limit_in_bytes") if limited else None,
     )
     if detailed:
         figures.detail = _detail_v1(name, tree, values)
@@ -256,7 +261,7 @@ def _read_v2(name: str, where: str, now: float, detailed: bool) -> Figures | Non
         major_page_faults=values.get("pgmajfault", 0),
         memory_limit_bytes=_limit(f"{where}/memory.max"),
         swap_bytes=number(f"{where}/memory.swap.current") if current else swap_used(),
-        swap_limit_bytes=_limit(f"{where}/memory.swap.max"),
+        swap_max_bytes=_swap_max(f"{where}/memory.swap.max"),
         cpu_stalls=_stalls(f"{where}/cpu.pressure"),
         memory_stalls=_stalls(f"{where}/memory.pressure"),
         io_stalls=_stalls(f"{where}/io.pressure"),
@@ -342,6 +347,15 @@ def number(path: str) -> int:
 def _limit(path: str) -> int:
     found = number(path)
     return found if found < UNLIMITED else 0
+
+
+def _swap_max(path: str) -> int | None:
+    """Return the limit; None for `max`, and for a missing file: the kernel counts no swap, or the cgroup has gone."""
+    try:
+        found = int(_read(path))
+    except ValueError:
+        return None
+    return found if found < UNLIMITED else None
 
 
 def stat(path: str, wanted: re.Pattern[bytes] | None = None) -> dict[str, int]:

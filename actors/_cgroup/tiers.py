@@ -1,6 +1,7 @@
 """Limits the cgroups above pods: the one of all pods, the QoS classes, and the reserved cgroups beside them.
 
-Pure functions compute the limits; `apply` and `apply_existing` write them. Huge pages are unlimited at these levels.
+Pure functions compute the limits; `apply` and `apply_existing` write them; `has_limits` compares them with the files.
+Huge pages are unlimited at these levels.
 Source: pkg/kubelet/cm (node_container_manager_linux.go, qos_container_manager_linux.go) and
 https://kubernetes.io/docs/tasks/administer-cluster/reserve-compute-resources/.
 """
@@ -15,6 +16,7 @@ from typing import Protocol
 
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import Hierarchy, huge_page_sizes
+from actors._cgroup.limits import files
 from actors._cgroup.names import QOS_CLASSES
 from actors._cgroup.quantities import memory_qos
 from actors._cgroup.quantities.allocatable import PID, Amounts, amount, capacity, enforced
@@ -23,8 +25,9 @@ from actors._cgroup.quantities.resources import MIN_SHARES, PodLimits, milli_cpu
 from actors._host.machine import Machine
 from proto.agent.settings import Settings
 
-NO_HUGE_PAGE_LIMIT = 1 << 62
+_NO_HUGE_PAGE_LIMIT = 1 << 62
 """The kubelet's, which the kernel shows as this number."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 
 
 class Requests(Protocol):
@@ -102,10 +105,8 @@ def _limits(amounts: Mapping[str, int]) -> PodLimits:
 
 def apply(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:
     """Create a cgroup of pods and set its limits. Raises OSError: the kernel rejects a limit below the current use."""
-    unlimited = tuple((size, NO_HUGE_PAGE_LIMIT) for size in huge_page_sizes())
     limits = replace(
-        limits,
-        huge_pages=unlimited,
+        _without_huge_page_limits(limits),
         memory_min_bytes=_unless_zero_already(limits.memory_min_bytes, "memory.min", name, tree),
         memory_low_bytes=_unless_zero_already(limits.memory_low_bytes, "memory.low", name, tree),
     )
@@ -124,6 +125,26 @@ def _unless_zero_already(count: int | None, file: str, name: str, tree: Hierarch
         return None if Path(where, file).read_text().strip() == "0" else 0
     except FileNotFoundError:  # a new cgroup has zeros, and cgroup v1 has no such file
         return None
+
+
+def has_limits(name: str, limits: PodLimits, tree: Hierarchy) -> bool:
+    """Return True while a cgroup of pods has what `apply` gave it. Raises OSError."""
+    wanted = files(_without_huge_page_limits(limits), unified=tree.unified)
+    places = ((controller, tree.path(controller, name), file, int(text)) for controller, file, text in wanted)
+    return all(_shows(controller, Path(where, file), number) for controller, where, file, number in places if where)
+
+
+def _shows(controller: str, file: Path, number: int) -> bool:
+    try:
+        found = file.read_text().strip()
+    except FileNotFoundError:  # `apply` has written neither huge pages that the kernel lacks nor a zero
+        return controller == "hugetlb" or number == 0
+    shown = number // _PAGE_BYTES * _PAGE_BYTES if controller == "memory" else number  # the kernel counts whole pages
+    return found == str(shown)
+
+
+def _without_huge_page_limits(limits: PodLimits) -> PodLimits:
+    return replace(limits, huge_pages=tuple((size, _NO_HUGE_PAGE_LIMIT) for size in huge_page_sizes()))
 
 
 def apply_existing(name: str, limits: PodLimits, driver: str, tree: Hierarchy) -> None:

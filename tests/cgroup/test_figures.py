@@ -161,6 +161,27 @@ def test_only_the_beginning_of_a_huge_io_stat_is_read(tmp_path: Path) -> None:
     assert found[-1].minor < figures._DISKS_BYTES // len(line) < 20_000
 
 
+@pytest.mark.parametrize(
+    ("text", "most", "shown"), [("0\n", 0, 0), ("max\n", None, 0), (None, None, 0), ("1048576\n", 1 << 20, 1 << 20)]
+)
+def test_forbidden_swap_differs_from_no_limit(tmp_path: Path, text: str | None, most: int | None, shown: int) -> None:
+    """Metrics of cAdvisor show 0 for both."""
+    files = {name: one for name, one in V2.items() if name != "memory.swap.max"}
+    found = figures.read("/pod", v2(tmp_path, files if text is None else files | {"memory.swap.max": text}), 5.0)
+    assert found is not None
+    assert (found.swap_max_bytes, found.swap_limit_bytes) == (most, shown)
+
+
+@pytest.mark.parametrize(("text", "most"), [("9223372036854771712\n", None), (None, None), ("1048576\n", 1 << 20)])
+def test_swap_of_v1_has_a_limit_only_if_it_is_set(tmp_path: Path, text: str | None, most: int | None) -> None:
+    files = {name: one for name, one in V1.items() if name != "memory/memory.memsw.limit_in_bytes"}
+    found = figures.read(
+        "/pod", v1(tmp_path, files | ({"memory/memory.memsw.limit_in_bytes": text} if text else {})), 5.0
+    )
+    assert found is not None
+    assert found.swap_max_bytes == most
+
+
 def test_processes_children_and_what_is_not_there(tmp_path: Path) -> None:
     tree = v2(tmp_path, V2)
     (tmp_path / "pod" / "abc").mkdir()

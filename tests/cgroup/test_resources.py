@@ -22,6 +22,7 @@ from actors._cgroup.quantities.resources import (
     sandbox_resources,
     shares_to_milli_cpu,
     shares_to_weight,
+    weight_to_shares,
 )
 from actors._cgroup.quantities.swap import SwapRules
 from proto.agent.settings import Settings
@@ -87,6 +88,18 @@ def test_a_sandbox_as_the_kubelet_asked_for_it() -> None:
     expected = LinuxResources(cpu_period=100_000, cpu_quota=10_000, cpu_shares=51, memory_limit_in_bytes=33_554_432)
     assert sandbox_resources(PROBED, SETTINGS) == expected
     assert overhead_resources(PROBED, SETTINGS) == LinuxResources()
+
+
+@pytest.mark.parametrize(
+    ("unified", "single", "files"),
+    [(True, False, (("memory.oom.group", "1"),)), (True, True, ()), (False, False, ())],
+)
+def test_sandbox_on_cgroup_v2_is_killed_as_a_whole(unified: bool, single: bool, files: tuple[tuple[str, str]]) -> None:
+    settings = Settings(single_process_oom_kill=single)
+    plain, heavy = pod(container(limits=GUARANTEED)), pod(container(limits=GUARANTEED), overhead={"memory": "1Mi"})
+    assert sandbox_resources(plain, settings, unified=unified).unified == files
+    assert overhead_resources(heavy, settings, unified=unified).unified == files
+    assert overhead_resources(plain, settings, unified=unified) == LinuxResources()
 
 
 GUARANTEED, BURSTABLE = {"cpu": "1", "memory": "1Gi"}, {"memory": "1Gi"}
@@ -222,6 +235,11 @@ def test_weight_of_shares(shares: int, weight: int) -> None:
     assert shares_to_weight(shares) == weight
 
 
+def test_shares_of_a_weight_have_that_weight() -> None:
+    weights = range(1, 10_001)
+    assert [shares_to_weight(weight_to_shares(weight)) for weight in weights] == list(weights)
+
+
 @given(st.integers(0, 10**6))
 def test_more_cpu_never_gets_less(milli: int) -> None:
     assert milli_cpu_to_shares(milli) <= milli_cpu_to_shares(milli + 1) <= 262_144
@@ -283,6 +301,14 @@ def test_limits_of_a_pods_cgroup(subject: Pod, expected: PodLimits) -> None:
 def test_pod_cgroup_without_cfs_quota_and_with_a_pids_limit() -> None:
     got = pod_limits(PROBED, Settings(cpu_cfs_quota=False), 100)
     assert (got.cpu_quota_us, got.pids) == (-1, 100)
+
+
+def test_only_cpu_memory_and_huge_pages_are_the_pods_own() -> None:
+    amounts = {"cpu": "2", "hugepages-2Mi": "4Mi", "ephemeral-storage": "1Gi", "example.com/gpu": "1"}
+    subject = pod(container(requests={"ephemeral-storage": "2Gi"}), resources={"requests": amounts, "limits": amounts})
+    own = {"cpu": "2", "hugepages-2Mi": str(4 << 20)}
+    assert totals.requests(subject) == own | {"ephemeral-storage": str(2 * GIB)}
+    assert totals.limits(subject) == own
 
 
 def test_totals_are_the_larger_of_main_and_init_plus_sidecars() -> None:

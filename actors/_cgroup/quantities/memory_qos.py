@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import math
 import mmap
-import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, NamedTuple
 
 from actors._cgroup.quantities.qos import QosClass, qos_class
+from actors._host.system import kernel_version
 from proto.v1 import Container, Pod
 from proto.v1.scalars.quantity import value
 
@@ -45,8 +45,7 @@ def problem(settings: Settings, *, unified: bool, release: str) -> str:
         return ""
     if not unified:
         return "feature gate MemoryQoS has no effect on cgroup v1"
-    version = tuple(int(part) for part in re.findall(r"[0-9]{1,9}", release)[:2])
-    if version < _NO_LIVELOCK:
+    if kernel_version(release) < _NO_LIVELOCK:
         return f"containers can hang at memory.high on kernel {release}; use 5.9 or later, or switch MemoryQoS off"
     return ""
 

@@ -86,8 +86,8 @@ def shares_to_weight(shares: int) -> int:
 
 
 def weight_to_shares(weight: int) -> int:
-    """Return cpu.shares of v1 for cpu.weight of v2, the inverse of `shares_to_weight`."""
-    return MIN_SHARES + (min(10_000, max(1, weight)) - 1) * 262_142 // 9999
+    """Return the fewest cpu.shares of v1 that `shares_to_weight` maps to cpu.weight of v2."""
+    return MIN_SHARES - (1 - min(10_000, max(1, weight))) * 262_142 // 9999
 
 
 def shares_to_milli_cpu(shares: int) -> int:
@@ -140,23 +140,36 @@ def _unified(
     files = []
     if swap.unified:
         files += memory_qos.container_files(pod, container, settings, allocatable_memory_bytes)
-    if swap.unified and not settings.single_process_oom_kill:
-        files.append(("memory.oom.group", "1"))  # the kernel ends the container as a whole
+    files += _oom_group(settings, unified=swap.unified)
     swap_bytes = swap_limit_bytes(pod, container, swap)
     if swap_bytes is not None:
         files.append(("memory.swap.max", str(swap_bytes)))
     return tuple(files)
 
 
-def sandbox_resources(pod: Pod, settings: Settings) -> LinuxResources:
-    """Return linux.resources for RunPodSandbox: the sum of the pod's containers. Raises QuantityError."""
-    return _basic(totals.requests(pod, overhead=False), totals.limits(pod, overhead=False), settings)
+def _oom_group(settings: Settings, *, unified: bool) -> tuple[tuple[str, str], ...]:
+    """On cgroup v2, the kernel ends the container as a whole."""
+    return (("memory.oom.group", "1"),) if unified and not settings.single_process_oom_kill else ()
 
 
-def overhead_resources(pod: Pod, settings: Settings) -> LinuxResources:
-    """Return linux.overhead for RunPodSandbox: spec.overhead, or nothing set. Raises QuantityError."""
+def sandbox_resources(pod: Pod, settings: Settings, *, unified: bool = False) -> LinuxResources:
+    """Return linux.resources for RunPodSandbox: the sum of the pod's containers. Raises QuantityError.
+
+    `unified`: cgroup v2.
+    """
+    basic = _basic(totals.requests(pod, overhead=False), totals.limits(pod, overhead=False), settings)
+    return replace(basic, unified=_oom_group(settings, unified=unified))
+
+
+def overhead_resources(pod: Pod, settings: Settings, *, unified: bool = False) -> LinuxResources:
+    """Return linux.overhead for RunPodSandbox: spec.overhead, or nothing set. Raises QuantityError.
+
+    `unified`: cgroup v2.
+    """
     overhead = pod.spec.overhead
-    return _basic(overhead, overhead, settings) if overhead else LinuxResources()
+    if not overhead:
+        return LinuxResources()
+    return replace(_basic(overhead, overhead, settings), unified=_oom_group(settings, unified=unified))
 
 
 def _basic(requests: ResourceList, limits: ResourceList, settings: Settings) -> LinuxResources:

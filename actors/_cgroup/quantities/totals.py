@@ -20,7 +20,7 @@ def requests(pod: Pod, *, overhead: bool = True) -> ResourceList:
     """Return the pod's requests by resource, with spec.overhead unless told otherwise. Raises QuantityError."""
     total = _of_containers(pod, lambda container: container.resources.requests)
     if pod.spec.resources is not None:
-        total |= _parsed(pod.spec.resources.requests)
+        total |= _of_pod(pod.spec.resources.requests)
     if overhead:
         _add(total, _parsed(pod.spec.overhead))
     return _printed(total)
@@ -30,12 +30,22 @@ def limits(pod: Pod, *, overhead: bool = True) -> ResourceList:
     """Return the pod's limits by resource, of the containers that have some. Raises QuantityError."""
     total = _of_containers(pod, lambda container: container.resources.limits)
     if pod.spec.resources is not None:
-        total |= _parsed(pod.spec.resources.limits)
+        total |= _of_pod(pod.spec.resources.limits)
     if overhead:
         for name, nanos in _parsed(pod.spec.overhead).items():
             if total.get(name):  # overhead adds to a limit and creates none
                 total[name] += nanos
     return _printed(total)
+
+
+def of_containers(pod: Pod, pick: Pick) -> ResourceList:
+    """Return the sum of the containers' amounts, without the pod's own and overhead. Raises QuantityError."""
+    return _printed(_of_containers(pod, pick))
+
+
+def is_pod_level(name: str) -> bool:
+    """Return True for a resource that a pod itself may have. Others are of containers only."""
+    return name in ("cpu", "memory") or name.startswith("hugepages-")
 
 
 def all_limited(pod: Pod, resource: str) -> bool:
@@ -73,6 +83,11 @@ def _of_containers(pod: Pod, pick: Pick) -> Nanos:
         for name, nanos in running.items():
             peak[name] = max(peak.get(name, 0), nanos)
     return {name: max(total.get(name, 0), peak.get(name, 0)) for name in total | peak}
+
+
+def _of_pod(resources: ResourceList) -> Nanos:
+    # Kubernetes ignores other names here, so that the containers' amounts count.
+    return {name: nanos for name, nanos in _parsed(resources).items() if is_pod_level(name)}
 
 
 def _add(total: Nanos, more: Nanos) -> None:

@@ -137,12 +137,12 @@ def test_limits_are_read_as_they_were_written(unified: Hierarchy, tmp_path: Path
     make_files(where, "cpu.weight", "cpu.max", "memory.max", "pids.max")
     assert read_limits("/kubepods/pody", unified) is None
     write_limits("/kubepods/podx", FULL, unified)
-    assert read_limits("/kubepods/podx", unified) == Limits(998, 20_000, 100_000, 1 << 20)  # by a weight of 39
+    assert read_limits("/kubepods/podx", unified) == Limits(999, 20_000, 100_000, 1 << 20)  # the fewest of 39
     assert not (where / "hugetlb.2MB.max").exists()  # a kernel without that controller
     (where / "cpu.max").write_text("")  # what is shorter does not shorten a plain file
     write_limits("/kubepods/podx", PodLimits(cpu_quota_us=-1, cpu_period_us=100_000), unified)
     (where / "memory.max").write_text("max\n")
-    assert read_limits("/kubepods/podx", unified) == Limits(998, None, 100_000, None)
+    assert read_limits("/kubepods/podx", unified) == Limits(999, None, 100_000, None)
 
 
 def test_limits_of_v1_are_read(tmp_path: Path) -> None:
