@@ -75,7 +75,7 @@ class Describe(Request[Description], frozen=True, kw_only=True):
 
 
 class Stop(Message, frozen=True, kw_only=True):
-    """From the supervisor: finish the running handler, call `on_stop` and exit 0. A repeat is harmless."""
+    """From the supervisor: finish the running handler, call `on_shutdown` and exit 0. A repeat is harmless."""
 
 
 class SetFaults(Message, frozen=True, kw_only=True):

@@ -40,6 +40,7 @@ _NAME = re.compile(r"(?P<name>[a-z][a-z0-9_]{0,31})-(?P<incarnation>\d{1,10})\.r
 
 _WEIGHTS = {"pod_workers": 6, "pleg": 3, "status": 3, "volume": 2, "probe": 2}
 """Shares of the actors that receive most; the others have one."""
+_WEIGHT_OF_ALL = sum(_WEIGHTS.get(name, 1) for name in registry.NAMES)
 
 
 class Kind(enum.IntEnum):
@@ -100,8 +101,7 @@ class Recording(NamedTuple):
 
 def bytes_of(actor: str, mebibytes: int) -> int:
     """The size of one incarnation's file. The files of two incarnations of every actor fill the bound."""
-    weights = {name: _WEIGHTS.get(name, 1) for name in registry.NAMES}
-    share = (mebibytes << 20) * weights.get(actor, 1) // (2 * (sum(weights.values()) + 1))
+    share = (mebibytes << 20) * _WEIGHTS.get(actor, 1) // (2 * (_WEIGHT_OF_ALL + 1))
     return share & ~4095
 
 

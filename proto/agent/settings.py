@@ -160,6 +160,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """An exec, attach or port-forward ends after this time without a byte."""
     extend_websockets_to_kubelet: bool = True
     """The feature gate ExtendWebSocketsToKubelet."""
+    split_log_streams: bool = False
+    """The feature gate PodLogsQuerySplitStreams."""
     container_log_max_bytes: int = 10 * 1024 * 1024
     """Size at which a log is rotated; negative: no rotation."""
     container_log_max_files: int = 5

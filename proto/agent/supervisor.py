@@ -1,8 +1,7 @@
 """Messages that the supervisor receives on control.sock, and events that it publishes on world.sock.
 
-From its children: Ready, Suspect, GetAgentHealth. From the command line: ListActors, RestartActor, StopActor,
-StartActor, KillActor, StopAgent, StartUpgrade, GetUpgrade,
-InjectFault, ListFaults, EndFaults.
+From its children: Ready, Suspect, CgroupDriver, GetAgentHealth. From the command line: ListActors, RestartActor,
+StopActor, StartActor, KillActor, StopAgent, StartUpgrade, GetUpgrade, InjectFault, ListFaults, EndFaults.
 """
 
 from __future__ import annotations
@@ -22,6 +21,17 @@ class Suspect(Message, frozen=True, kw_only=True):
 
     name: str
     incarnation: int
+
+
+class CgroupDriver(Message, frozen=True, kw_only=True):
+    """From pod_workers: the container runtime has told its cgroup driver. Idempotent.
+
+    Another driver than the agent's ends the agent, and the service manager's next start uses the runtime's. No pod
+    starts before, because its cgroups would be the wrong driver's.
+    """
+
+    name: str
+    """cgroupfs or systemd; empty: this runtime tells none, and the configured one counts. Any other is ignored."""
 
 
 class ActorRow(Message, frozen=True, kw_only=True):

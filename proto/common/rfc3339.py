@@ -1,4 +1,4 @@
-"""Formats times as the API does: RFC 3339 in UTC, as metav1.Time, metav1.MicroTime or with nanoseconds."""
+"""Formats times as the API does: RFC 3339 in UTC, as metav1.Time, metav1.MicroTime or with nanoseconds. Reads them."""
 
 from __future__ import annotations
 
@@ -30,3 +30,9 @@ def nanos(unix_ns: int) -> str:
     """Unix nanoseconds with nine digits after the point, for the kubelet's annotation config.seen."""
     whole, fraction = divmod(unix_ns, 10**9)
     return f"{seconds(whole).removesuffix('Z')}.{fraction:09d}Z"
+
+
+def seconds_of(timestamp: str) -> float:
+    """Seconds since the epoch of an RFC 3339 timestamp, to the microsecond."""
+    parsed = datetime.fromisoformat(timestamp)
+    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()

@@ -1,4 +1,4 @@
-"""Decodes JSON from outside: state files that may be damaged, answers of servers, annotations.
+"""Reads state files that may be damaged, and decodes JSON from outside: such files, answers of servers, annotations.
 
 The decoder raises UnicodeDecodeError for bytes that are not UTF-8, and RecursionError for deep nesting. A reader that
 expects DecodeError alone would crash at every start. `decode_json` raises DecodeError for all of them.
@@ -6,11 +6,32 @@ expects DecodeError alone would crash at every start. `decode_json` raises Decod
 
 from __future__ import annotations
 
+import errno
+import os
+import stat
 from typing import Any, TypeVar, overload
 
 import msgspec
 
 T = TypeVar("T")
+
+
+def read_file(path: str | os.PathLike[str], most_bytes: int) -> bytes:
+    """The content of a regular file, also behind a link; never blocks on a FIFO or a device.
+
+    Raises OSError: EINVAL for another kind of file, EFBIG beyond `most_bytes`.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
+    try:
+        status = os.fstat(descriptor)
+        if not stat.S_ISREG(status.st_mode):
+            raise OSError(errno.EINVAL, "it is no regular file")
+        if status.st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"it has {status.st_size} bytes, more than {most_bytes}")
+        with os.fdopen(descriptor, "rb", closefd=False) as file:
+            return file.read(most_bytes)
+    finally:
+        os.close(descriptor)
 
 
 @overload

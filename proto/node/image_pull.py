@@ -1,4 +1,4 @@
-"""Messages that the image_pull actor receives: images to look for or to pull, and the list of present images."""
+"""Messages that the image_pull actor receives: images to look for or to pull, ends of pods, and present images."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     """From pod_workers: pull the image if the pull policy asks for it. Answered when the image is present.
 
     Refused with reason ErrImagePull, ImagePullBackOff, ErrImageNeverPull, InvalidImageName, ImageInspectError,
-    RegistryUnavailable or SignatureValidationFailed, and the kubelet's message. A repeat joins a running pull. During
-    back-off a repeat is refused.
+    RegistryUnavailable or SignatureValidationFailed, and the kubelet's message. CreateContainerConfigError: it is
+    pulled, but the runtime does not tell its user. Canceled: DropPulls or KeepPulls has withdrawn the request. A repeat
+    joins a running pull. During back-off a repeat is refused.
     """
 
     pod_uid: str
@@ -53,6 +54,24 @@ class ExpectImages(Message, frozen=True, kw_only=True):
     images: tuple[str, ...]
     annotations: dict[str, str] = {}
     """The pod's annotations, as in EnsureImage."""
+
+
+class DropPulls(Message, frozen=True, kw_only=True):
+    """From pod_workers: the pod ends, and waits for no image any more. A pull that no other pod waits for is cancelled.
+
+    A repeat is harmless. After a loss KeepPulls follows.
+    """
+
+    pod_uid: str
+
+
+class KeepPulls(Message, frozen=True, kw_only=True):
+    """From pod_workers, once it knows all pods: requests of other pods than these are withdrawn. A repeat is harmless.
+
+    An earlier process of pod_workers may have asked for pods that are gone, or a DropPulls may be lost.
+    """
+
+    pod_uids: tuple[str, ...]
 
 
 class ImagesPresent(Message, frozen=True, kw_only=True):

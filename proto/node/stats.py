@@ -12,7 +12,7 @@ class FsStats(Record, frozen=True, kw_only=True):
 
     path: str
     device: int
-    """st_dev: equal devices are one file system."""
+    """st_dev, or the number of the disk beneath a btrfs subvolume: equal devices are one file system."""
     capacity_bytes: int
     available_bytes: int
     inodes: int
@@ -66,7 +66,7 @@ class PodUsage(Record, frozen=True, kw_only=True):
     pod_uid: str
     memory_working_set_bytes: int
     disk_bytes: int
-    """Writable layers, logs and local volumes."""
+    """Writable layers, logs, local volumes, the hosts file and termination messages."""
     inodes: int = 0
     cpu_usage_ns: int = 0
     writable_layer_bytes: int = 0

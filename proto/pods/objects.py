@@ -146,7 +146,7 @@ class SetClaimCapacity(Request[Done], frozen=True, kw_only=True):
     namespace: str
     name: str
     capacity: str
-    """The capacity in the PersistentVolume."""
+    """The claim's allocatedResources, else the capacity in the PersistentVolume."""
 
 
 class SetClaimExpansion(Request[Done], frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Messages that the pleg actor receives: processes to watch, and CRI calls for other actors."""
+"""Messages that the pleg actor receives: processes to watch, CRI calls for other actors, and pulls to cancel."""
 
 from __future__ import annotations
 
@@ -62,3 +62,15 @@ class CallRuntime(Request[RuntimeAnswer], frozen=True, kw_only=True):
     request: bytes
     """The serialized CRI request message."""
     timeout_s: float
+
+
+class CancelPull(Message, frozen=True, kw_only=True):
+    """From image_pull: cancel PullImage calls of this image and sandbox. Their asks are refused: Canceled.
+
+    A repeat is harmless. After a loss the pull goes on, as far as the runtime gets.
+    """
+
+    image: str
+    """Name in the call's ImageSpec."""
+    pod_uid: str
+    """UID in the call's PodSandboxConfig; empty for a call without one."""

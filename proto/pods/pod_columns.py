@@ -7,9 +7,9 @@ Pure functions. The rules for STATUS, READY and RESTARTS are those of kubectl's 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from datetime import UTC, datetime
 from typing import NamedTuple
 
+from proto.common.rfc3339 import seconds_of
 from proto.v1 import Container, ContainerStatus, Pod
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
@@ -154,12 +154,6 @@ def _age(pod: Pod, now: float) -> str:
     # A static pod without a mirror has no creationTimestamp, because the API server does not have it.
     since = pod.metadata.creation_timestamp or pod.status.start_time
     return human_duration(now - seconds_of(since)) if since else "<unknown>"
-
-
-def seconds_of(timestamp: str) -> float:
-    """Seconds since the epoch of an RFC 3339 timestamp, to the microsecond."""
-    parsed = datetime.fromisoformat(timestamp)
-    return (parsed if parsed.tzinfo else parsed.replace(tzinfo=UTC)).timestamp()
 
 
 def human_duration(seconds: float) -> str:

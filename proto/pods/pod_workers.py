@@ -100,6 +100,7 @@ class EvictPod(Request[Done], frozen=True, kw_only=True):
     reason: str
     """`Evicted`"""
     message: str
+    """Of `Evicted`: if it begins with "The node was low on resource: ", the pod gets the condition DisruptionTarget."""
     grace_period_s: int
     """1 for a hard threshold (the kubelet's immediateEvictionGracePeriodSeconds)."""
     with_machine: bool = False

@@ -45,6 +45,10 @@ class RemovePod(Message, frozen=True, kw_only=True):
     """The pod has been removed from the node. A repeat is harmless."""
 
     pod_uid: str
+    reason: str = ""
+    """Not empty: remove it only if its status is Succeeded or Failed with this reason and `message`. The pod runs again
+    in spite of such an end, and its later statuses stay."""
+    message: str = ""
 
 
 class PodStarted(Message, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
 """Reads the file of --image-credential-provider-config and defines the answers of credential provider plugins.
 
 The types are CredentialProviderConfig of kubelet.config.k8s.io and the response of
-credentialprovider.kubelet.k8s.io/v1. Source: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/.
+credentialprovider.kubelet.k8s.io, whose versions have the same fields. Source: https://kubernetes.io/docs/tasks/administer-cluster/kubelet-credential-provider/.
 tokenAttributes: KEP-4412.
 """
 
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Iterator
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
@@ -20,8 +20,13 @@ from proto.v1.scalars.duration import DurationError, parse_seconds
 CONFIG_KIND = "CredentialProviderConfig"
 CONFIG_VERSIONS = tuple(f"kubelet.config.k8s.io/{version}" for version in ("v1", "v1beta1", "v1alpha1"))
 API_VERSION = "credentialprovider.kubelet.k8s.io/v1"
+API_VERSIONS = (API_VERSION, "credentialprovider.kubelet.k8s.io/v1alpha1", "credentialprovider.kubelet.k8s.io/v1beta1")
+"""The versions of requests and answers. A provider's configuration names its own."""
 MAX_BYTES = 1024 * 1024
 _ANNOTATION = re.compile(r"([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[a-z0-9]([-a-z0-9_.]{0,61}[a-z0-9])?")
+_PORT = re.compile(r"(?::[0-9]*)?", re.ASCII)
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _EXTENSIONS = (".json", ".yaml", ".yml")
 
 
@@ -133,7 +138,7 @@ def _read(file: str) -> CredentialProviderConfig:
         with open(file, "rb") as opened:
             content = opened.read(MAX_BYTES + 1)
         value = parse(content, Limits(MAX_BYTES, "a configuration", f"a {CONFIG_KIND}")).value
-        config = msgspec.convert(value, CredentialProviderConfig)
+        config = msgspec.convert(_without_nulls(value), CredentialProviderConfig)
     except OSError as error:
         raise ProviderConfigError(f"cannot read {file}: {error.strerror}") from error
     except DocumentError as error:
@@ -146,13 +151,25 @@ def _read(file: str) -> CredentialProviderConfig:
     return config
 
 
+def _without_nulls(value: Any) -> Any:
+    """The values without fields that are null: as in Go, such a field is not set. An empty `args:` is null in YAML."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(one) for name, one in value.items() if one is not None}
+    return [_without_nulls(one) for one in value] if isinstance(value, list) else value
+
+
 def _problems(provider: CredentialProvider) -> Iterator[str]:
     if not provider.name or provider.name in (".", "..") or "/" in provider.name or " " in provider.name:
         yield "name: must be the name of a file, without '/' and spaces"
-    if provider.api_version != API_VERSION:
-        yield f"apiVersion: Unsupported value: {provider.api_version[:60]!r}: supported is {API_VERSION}"
+    if not provider.api_version:
+        yield "apiVersion: Required value"
+    elif provider.api_version not in API_VERSIONS:
+        known = ", ".join(API_VERSIONS)
+        yield f"apiVersion: Unsupported value: {provider.api_version[:60]!r}: supported values: {known}"
     if not provider.match_images:
         yield "matchImages: Required value: at least 1 item in matchImages is required"
+    wrong = ((pattern, pattern_problem(pattern)) for pattern in provider.match_images)
+    yield from (f"matchImages: Invalid value: {one[:60]!r}: match image is invalid: {why}" for one, why in wrong if why)
     if provider.default_cache_duration is None:
         yield "defaultCacheDuration: Required value"
     else:
@@ -162,8 +179,28 @@ def _problems(provider: CredentialProvider) -> Iterator[str]:
         except DurationError as error:
             yield f"defaultCacheDuration: {error}"
     if provider.token_attributes is not None:
+        if provider.api_version != API_VERSION:  # the other versions have no field for a token
+            yield f"tokenAttributes: Forbidden: tokenAttributes is only supported for {API_VERSION} API version"
         for problem in _token_problems(provider.token_attributes):
             yield f"tokenAttributes.{problem}"
+
+
+def pattern_problem(pattern: str) -> str:
+    """The reason why a pattern of matchImages is no URL without a scheme, as in Go; empty when it is one."""
+    address, _, fragment = pattern.partition("#")
+    address = address.partition("?")[0]
+    host = address.partition("/")[0].rpartition("@")[2]
+    # Only a bracket at the beginning holds an IPv6 address; `*.r[0-9].io` is a glob.
+    ending = host.rpartition("]")[2] if host.startswith("[") else host[host.rfind(":") :] if ":" in host else ""
+    if _CONTROL.search(pattern):
+        return "invalid control character in URL"
+    if _BAD_ESCAPE.search(address) or _BAD_ESCAPE.search(fragment):
+        return "invalid URL escape"
+    if " " in host:
+        return 'invalid character " " in host name'
+    if host.startswith("[") and "]" not in host:
+        return "missing ']' in host"
+    return "" if _PORT.fullmatch(ending) else f"invalid port {ending[:60]!r} after host"
 
 
 def _token_problems(attributes: TokenAttributes) -> Iterator[str]:

@@ -133,6 +133,8 @@ class PersistentVolumeClaimStatus(Record, frozen=True, kw_only=True):
     phase: str = ""
     access_modes: tuple[str, ...] = ()
     capacity: ResourceList = {}
+    allocated_resources: ResourceList = {}
+    """Size to which the controllers expand the volume, or have expanded it (KEP-1790); empty: none, or older ones."""
     allocated_resource_statuses: dict[str, str] = {}
     """State of an expansion by resource (KEP-1790); empty: none."""
 

@@ -23,7 +23,7 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 class Cause(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One root cause and the way to it."""
+    """One root cause and the way to it. Without links: what the pod's status or the run directory tells."""
 
     code: str
     """One of `CODES`."""
@@ -39,16 +39,22 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     subject: str
     causes: tuple[Cause, ...] = ()
     """The most likely first; empty when it waits for nothing."""
+    state: str = ""
+    """A sentence of a pod's state, when it waits for nothing."""
     took_ms: float = 0.0
 
     @property
     def sentence(self) -> str:
         """The first sentence."""
-        return self.causes[0].sentence if self.causes else f"{named(self.subject)} waits for nothing that is recorded."
+        if self.causes:
+            return self.causes[0].sentence
+        return self.state or f"{named(self.subject)} waits for nothing that is recorded."
 
 
 CODES = {
+    "agent-gone": "no agent runs",
     "actor-gone": "the actor's process has ended, or is not ready",
+    "actor-held": "an operator keeps the actor stopped",
     "actor-stopped": "the actor's process is stopped by a signal",
     "actor-sleeps": "the actor's process is in an uninterruptible sleep",
     "actor-busy": "the actor's handler does not return",
@@ -72,6 +78,8 @@ CODES = {
     "timer": "a pause",
     "ask": "an actor has not answered",
     "handler": "a handler waits for something that is not recorded",
+    "status": "the pod's status and events tell it: a probe, an init container, an end",
+    "manifest": "the pod's manifest is refused",
 }
 """Root causes, by code."""
 

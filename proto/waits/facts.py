@@ -38,6 +38,8 @@ class ActorState(msgspec.Struct, frozen=True, kw_only=True):
     pid: int = 0
     restart_in_s: float = 0.0
     last_death: str = ""
+    held: bool = False
+    """An operator has stopped it: it stays so until an operator starts it."""
 
 
 class Runtime(msgspec.Struct, frozen=True, kw_only=True):
@@ -61,22 +63,40 @@ class Facts(msgspec.Struct, frozen=True, kw_only=True):
     actors: dict[str, ActorState] = {}
     """Empty when the supervisor did not answer."""
     runtime: Runtime = Runtime()
+    agent_gone: str = ""
+    """Why no agent runs; empty while one runs."""
 
     def waits(self) -> Iterable[tuple[str, Wait]]:
-        """Each wait with the actor that records it."""
-        return ((name, wait) for name, table in self.tables.items() for wait in table.waits)
+        """Each wait with the actor that records it.
+
+        The waits of a stopped actor ended with its process. Its table still has the handler in which it ended. So has
+        the table of a former incarnation, when the present one could not make its own.
+        """
+        return ((name, wait) for name, table in self.tables.items() if not self._is_over(table) for wait in table.waits)
+
+    def _is_over(self, table: Table) -> bool:
+        row = self.actors.get(table.name)
+        return row is not None and (row.state == "stopped" or row.pid not in (0, table.pid))
 
 
 def states(rows: Iterable[Any]) -> dict[str, ActorState]:
     """The supervisor's view of the actors, from its rows (proto.agent.supervisor.ActorRow)."""
     return {
-        row.name: ActorState(state=row.state, pid=row.pid, restart_in_s=row.restart_in_s, last_death=row.last_death)
+        row.name: ActorState(
+            state=row.state,
+            pid=row.pid,
+            restart_in_s=row.restart_in_s,
+            last_death=row.last_death,
+            held=row.held,
+        )
         for row in rows
         if row.name not in ("supervisor", "forkserver")
     }
 
 
-def collect(run_dir: Path, actors: dict[str, ActorState] | None = None, endpoint: str = "") -> Facts:
+def collect(
+    run_dir: Path, actors: dict[str, ActorState] | None = None, endpoint: str = "", agent_gone: str = ""
+) -> Facts:
     """Read the facts. Takes some milliseconds, and never waits for an actor or the runtime."""
     tables = read_all(run_dir)
     runtime = look_at(endpoint) if endpoint else Runtime()
@@ -87,7 +107,14 @@ def collect(run_dir: Path, actors: dict[str, ActorState] | None = None, endpoint
     for table in tables.values():
         if procfs.start_time(table.pid) != table.start_time:
             processes[table.pid] = ProcessState(state="")  # the pid is another process's, or gone
-    return Facts(now=time.monotonic(), tables=tables, processes=processes, actors=known, runtime=runtime)
+    return Facts(
+        now=time.monotonic(),
+        tables=tables,
+        processes=processes,
+        actors=known,
+        runtime=runtime,
+        agent_gone=agent_gone,
+    )
 
 
 def _pid(target: str) -> int:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from proto.waits.facts import Facts, ProcessState
+from proto.waits.facts import ActorState, Facts, ProcessState
 from proto.waits.record import RUNNING, Wait
 
 LONG_S = 1.0
@@ -36,8 +36,7 @@ def actor_problem(facts: Facts, name: str) -> Problem | None:
     """Why an actor does not answer now; None when no problem is known."""
     row, table = facts.actors.get(name), facts.tables.get(name)
     if row is not None and row.state not in ("ready", "starting", "stopping"):
-        detail = f"{row.state}, next start in {row.restart_in_s:.1f} s; last end: {row.last_death or 'none'}"
-        return Problem(Root("actor-gone", 99, detail))
+        return Problem(_out_of_service(row))
     pid = row.pid if row is not None and row.pid else table.pid if table is not None else 0
     process = facts.processes.get(pid)
     if process is None:
@@ -47,6 +46,14 @@ def actor_problem(facts: Facts, name: str) -> Problem | None:
     if problem is None and row is not None and row.state == "starting":
         return Problem(Root("actor-gone", 64, "starting"))
     return problem
+
+
+def _out_of_service(row: ActorState) -> Root:
+    """Only an actor in back-off starts again by itself."""
+    if row.held and row.state == "stopped":
+        return Root("actor-held", 99)
+    when = f", next start in {row.restart_in_s:.1f} s" if row.state in ("backoff", "degraded") else ""
+    return Root("actor-gone", 99, f"{row.state}{when}; last end: {row.last_death or 'none'}")
 
 
 def _of_actor(pid: int, process: ProcessState, now: float, running: Wait | None) -> Problem | None:

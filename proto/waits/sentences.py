@@ -20,6 +20,11 @@ def sentence(subject: str, root: Root, links: tuple[Link, ...], facts: Facts) ->
     return f"{named(subject)} {text}".replace("\n", " ")
 
 
+def agent_gone(subject: str, root: Root) -> str:
+    """The sentence without an agent."""
+    return f"{named(subject)} waits for the agent, which is not running ({root.detail}): start it; pods go on meanwhile"
+
+
 def _image(subject: str, root: Root, links: tuple[Link, ...]) -> str:
     """The image whose pull is under way, with its registry."""
     images = [link.waiter for link in links if link.waiter.startswith("image/") and link.waiter != subject]
@@ -54,6 +59,11 @@ def _actor_stopped(link: Link, root: Root, facts: Facts) -> str:
 def _actor_gone(link: Link, root: Root, _facts: Facts) -> str:
     name = _actor(link)
     return f"waits for {name}, which is not in service ({_first_line(root)}): see `supervisor deaths {name}`"
+
+
+def _actor_held(link: Link, _root: Root, _facts: Facts) -> str:
+    name = _actor(link)
+    return f"waits for {name}, which is kept stopped by an operator: `supervisor start {name}` starts it"
 
 
 def _actor_sleeps(link: Link, root: Root, _facts: Facts) -> str:
@@ -151,6 +161,7 @@ _TEXTS: dict[str, Callable[[Link, Root, Facts], str]] = {
     "cycle": _cycle,
     "actor-stopped": _actor_stopped,
     "actor-gone": _actor_gone,
+    "actor-held": _actor_held,
     "actor-sleeps": _actor_sleeps,
     "actor-busy": _actor_busy,
     "runtime-down": _runtime_down,

@@ -70,8 +70,20 @@ class Slots:
     """The writer. Usable from any thread. `RUN_DIR/waits/NAME` is replaced at each start."""
 
     def __init__(self, path: Path, name: str, incarnation: int, start_time: int) -> None:
-        """Raises OSError when the file cannot be made."""
+        """Raises OSError when the file cannot be made. The former incarnation's goes then, too, and leaves its room."""
         new = path.with_name(f".{path.name}.{os.getpid()}")
+        try:
+            self._make(new, path, name, incarnation, start_time)
+        except OSError:
+            path.unlink(missing_ok=True)
+            self._make(new, path, name, incarnation, start_time)
+        self._lock = threading.Lock()
+        self._free: list[int] = []
+        self._mailbox = self._handled = self._lost = 0
+        self._used = RUNNING_SLOT + 1
+        self._write_counts()
+
+    def _make(self, new: Path, path: Path, name: str, incarnation: int, start_time: int) -> None:
         with suppress(FileNotFoundError):
             new.unlink()
         self._fd = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -88,11 +100,6 @@ class Slots:
             with suppress(OSError):
                 new.unlink()
             raise
-        self._lock = threading.Lock()
-        self._free: list[int] = []
-        self._mailbox = self._handled = self._lost = 0
-        self._used = RUNNING_SLOT + 1
-        self._write_counts()
 
     def set_mailbox_thread(self, thread: int) -> None:
         """Note the ID of the mailbox thread."""

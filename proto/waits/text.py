@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from proto.common.safe_text import one_line
 from proto.v1 import Pod
 from proto.waits.chain import Answer, Cause, Link, named, seconds, shown
+from proto.waits.obstacles import CRASH_LOOP, Look, crash, obstacle
 
 
 def lines(answer: Answer, *, detail: bool = True) -> list[str]:
@@ -14,19 +17,55 @@ def lines(answer: Answer, *, detail: bool = True) -> list[str]:
     ]
 
 
-def unmet(subject: str, pod: Pod) -> str:
-    """A sentence from the pod's own conditions: it waits inside itself, as for a probe."""
-    conditions = [one for one in pod.status.conditions if one.status != "True" and one.message]
+def of_status(subject: str, pod: Pod, look: Look) -> Answer:
+    """The answer from the pod's status and `look`, for a pod of which no wait is recorded."""
+    found = obstacle(pod, look)
+    if found is not None:
+        return _one(subject, "status", f"{named(subject)} {found.what}; {found.do}")
     phase = f"{named(subject)} is {pod.status.phase or 'Pending'}"
-    return (
-        f"{phase}: {conditions[0].type}: {conditions[0].message}" if conditions else f"{phase} and waits for nothing."
+    conditions = [one for one in pod.status.conditions if one.status != "True" and one.message]
+    if conditions and pod.status.phase != "Succeeded":
+        return _one(subject, "status", f"{phase}: {conditions[0].type}: {conditions[0].message}")
+    return Answer(subject=subject, state=f"{phase} and waits for nothing.")
+
+
+def unmet(subject: str, pod: Pod, now: float) -> str:
+    """The sentence of the same, from the status alone. `now`: Unix time."""
+    return of_status(subject, pod, Look(now=now)).sentence
+
+
+def crash_loop(subject: str, pod: Pod, cause: Cause, look: Look) -> Cause:
+    """A back-off of a container with the container's last end from the pod's status. Any other cause stays."""
+    link = cause.links[-1] if cause.links else None
+    part, _, reason = link.what.partition(": ") if link is not None and link.kind == "retry" else ("", "", "")
+    if link is None or reason != CRASH_LOOP:
+        return cause
+    found = crash(pod, part.removeprefix("container "), look)
+    if found is None:
+        return cause
+    when = f"; next start in {seconds(link.next_try_in_s)}" if link.next_try_in_s else ""
+    return Cause(
+        code=cause.code,
+        sentence=f"{named(subject)} {found.what}{when}; {found.do}",
+        links=cause.links,
+        severity=cause.severity,
     )
+
+
+def refused(subject: str, problems: Sequence[str]) -> Answer:
+    """The answer for a pod that does not exist because its manifest is refused. `problems`: FILE:LINE: FIELD: TEXT."""
+    said = f"{named(subject)} waits for its manifest, which is refused: {'; '.join(problems)}; correct it"
+    return _one(subject, "manifest", said)
+
+
+def _one(subject: str, code: str, sentence: str) -> Answer:
+    return Answer(subject=subject, causes=(Cause(code=code, sentence=sentence, severity=60),))
 
 
 def _lines(cause: Cause, *, also: bool, detail: bool) -> list[str]:
     head = [f"also: {cause.sentence}"] if also else []
     links = [f"  {'  ' * depth}{_line(link)}" for depth, link in enumerate(cause.links)]
-    return [one_line(line) for line in (*head, *links, *(_detail(cause.links[-1]) if detail else ()))]
+    return [one_line(line) for line in (*head, *links, *(_detail(cause.links[-1]) if detail and cause.links else ()))]
 
 
 def _line(link: Link) -> str:

@@ -13,7 +13,7 @@ from proto.waits.chain import Answer, Cause, Link
 from proto.waits.facts import Facts
 from proto.waits.record import RUNNING, AskId, Wait
 from proto.waits.roots import Root, actor_problem, root_of
-from proto.waits.sentences import sentence
+from proto.waits.sentences import agent_gone, sentence
 
 MOST_LINKS = 16
 MOST_CAUSES = 8
@@ -34,7 +34,14 @@ class _Path(NamedTuple):
 
 
 def why(facts: Facts, subject: str) -> Answer:
-    """The causes for which `subject` waits: pod/NAMESPACE/NAME, volume/..., image/..., actor/NAME, or node."""
+    """The causes for which `subject` waits: pod/NAMESPACE/NAME, volume/..., image/..., actor/NAME, or node.
+
+    Without an agent that is the only cause: the tables are of processes that ended with it.
+    """
+    if facts.agent_gone:
+        root = Root("agent-gone", 101, facts.agent_gone)
+        told = Cause(code=root.code, sentence=agent_gone(subject, root), severity=root.severity)
+        return Answer(subject=subject, causes=(told,))
     paths: dict[tuple[str, str], _Path] = {}
     for count, path in enumerate(_from_subject(facts, subject, ())):
         last = path.steps[-1].wait

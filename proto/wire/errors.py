@@ -31,7 +31,7 @@ class QueueFull(ActorError):
 class Refused(ActorError):
     """An expected failure that the target reports, with a reason for programs and a message for people.
 
-    `reason` is CamelCase as in Kubernetes statuses (`ErrImagePull`, `InvalidMount`). `retry`: the same request may
+    `reason` is CamelCase as in Kubernetes statuses (`ErrImagePull`, `NotFound`). `retry`: the same request may
     succeed later.
     """
 

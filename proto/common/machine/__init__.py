@@ -1,1 +1,1 @@
-"""Readers of proc(5): processes and mount tables."""
+"""Readers of proc(5), for processes and mount tables; and listening sockets."""

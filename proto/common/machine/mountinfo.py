@@ -15,6 +15,7 @@ SELF = "/proc/self/mountinfo"
 _ESCAPED = re.compile(rb"\\([0-7]{3})")
 _UNSAFE = re.compile(rb"[ \t\n\\]")
 _FIELDS_BEFORE, _FIELDS_AFTER = 6, 3
+_PEER_GROUPS = (b"shared:", b"master:")
 
 
 class Mount(NamedTuple):
@@ -28,6 +29,8 @@ class Mount(NamedTuple):
     fs_type: str
     options: str
     """The file system's own, after its source."""
+    slave: bool = False
+    """True where mounts of a master appear, too: an optional field `master:`."""
 
 
 def read(path: str = SELF) -> bytes:
@@ -48,9 +51,9 @@ def parsed(lines: Iterable[bytes]) -> Iterator[Mount]:
         before, after = left.split(b" "), right.split(b" ")
         if len(before) < _FIELDS_BEFORE or len(after) < _FIELDS_AFTER or not before[0].isdigit():
             continue
-        shared = any(one.startswith(b"shared:") for one in before[_FIELDS_BEFORE:])
+        shared, slave = (any(one.startswith(tag) for one in before[_FIELDS_BEFORE:]) for tag in _PEER_GROUPS)
         device, point, fs_type, options = map(os.fsdecode, (before[2], _unescaped(before[4]), after[0], after[-1]))
-        yield Mount(int(before[0]), device, point, shared, fs_type, options)
+        yield Mount(int(before[0]), device, point, shared, fs_type, options, slave)
 
 
 def escaped(path: str) -> bytes:

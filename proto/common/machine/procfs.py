@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -55,6 +56,21 @@ def title(pid: int) -> str:
 def children(pid: int) -> list[int]:
     """The process's children; empty where the kernel does not list them."""
     return [int(child) for child in _read(pid, f"task/{pid}/children").split()]
+
+
+def has_open(pid: int, path: Path) -> bool:
+    """True when the process has this file open. False without the right to see it."""
+    try:
+        wanted, numbers = path.stat(), os.listdir(f"/proc/{pid}/fd")
+    except OSError:
+        return False
+    for number in numbers:
+        link = f"/proc/{pid}/fd/{number}"
+        with contextlib.suppress(OSError):  # it has closed another file meanwhile
+            # By name first: a stat of a file of a server that does not answer would not return.
+            if os.path.basename(os.readlink(link)) == path.name and os.path.samestat(os.stat(link), wanted):
+                return True
+    return False
 
 
 def pss_kib(pid: int) -> int:

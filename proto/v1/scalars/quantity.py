@@ -57,7 +57,7 @@ def canonical(quantity: Quantity) -> str:
     sign, whole, fraction, suffix = _split(quantity)
     scale = _scale(suffix, quantity)
     if _is_kept(whole, fraction, suffix):
-        return _text(quantity)
+        return text_of(quantity)
     millis = _rounded_up(whole, fraction, scale, _MILLIS)
     if suffix in _BINARY:
         millis = min(_MOST * _MILLIS, millis)
@@ -106,7 +106,7 @@ def _decimal(millis: int, *, with_exponent: bool) -> str:
 
 def _split(quantity: Quantity) -> tuple[str, str, str, str]:
     """The sign, the digits before and after the point, and the suffix."""
-    match = _FORM.fullmatch(_text(quantity))
+    match = _FORM.fullmatch(text_of(quantity))
     if match is None:
         raise _error(quantity)
     sign, whole, fraction, bare_fraction, suffix = match.groups()
@@ -121,8 +121,9 @@ def _rounded_up(whole: str, fraction: str, scale: tuple[int, int], parts: int) -
     return rounded
 
 
-def _text(quantity: Quantity) -> str:
-    # The API machinery gets YAML numbers as JSON text, in which Go prints large and small floats with an exponent too.
+def text_of(quantity: Quantity) -> str:
+    """Return the text that the API machinery parses. Raises QuantityError."""
+    # It gets YAML numbers as JSON text, in which Go prints large and small floats with an exponent too.
     text = quantity.strip() if isinstance(quantity, str) else repr(quantity)
     if isinstance(quantity, float) and _PLAIN_FLOATS[0] <= abs(quantity) < _PLAIN_FLOATS[1]:
         text = f"{Decimal(text).normalize():f}"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import pytest
 
+from proto.agent.supervisor import ActorRow
 from proto.waits.chain import CODES, Answer
-from proto.waits.facts import ActorState, Facts, ProcessState, Runtime
+from proto.waits.facts import ActorState, Facts, ProcessState, Runtime, states
 from proto.waits.record import RUNNING, Wait
+from proto.waits.resolve import AmbiguousSubjectError, UnknownSubjectError, subject_of
 from proto.waits.table import Table
+from proto.waits.text import lines
 from proto.waits.walk import why
 
 NOW = 1000.0
@@ -247,3 +251,96 @@ def test_many_waits_are_walked_at_once() -> None:
     many = [ask("volume", "MountPod", number) for number in range(1500)]
     inside = [wait("handler", "actor/volume", what="MountPod", ask=("pod_workers", 1, n)) for n in range(1500)]
     assert why(facts(pod_workers=many, volume=inside), POD).causes
+
+
+def with_rows(known: Facts, **rows: ActorState) -> Facts:
+    return Facts(now=NOW, tables=known.tables, processes=known.processes, actors=rows)
+
+
+HELD = ActorState(state="stopped", held=True, last_death="killed by SIGKILL")
+
+
+def test_actor_kept_stopped_names_the_operator_and_start() -> None:
+    """Its table still has the handler in which its process ended."""
+    known = facts({14: ProcessState(state="")}, pleg=[wait("handler", "actor/pleg", RUNNING, "Stop from supervisor")])
+    answer = why(with_rows(known, pleg=HELD), "actor/pleg")
+    assert [cause.code for cause in answer.causes] == ["actor-held"]
+    assert answer.sentence == "Actor pleg is kept stopped by an operator: `supervisor start pleg` starts it"
+
+
+def test_pod_waits_for_an_actor_that_is_kept_stopped() -> None:
+    answer = why(with_rows(facts(pod_workers=WAITS_FOR_VOLUME), volume=HELD), POD)
+    assert answer.sentence.startswith("Pod default/web waits for volume, which is kept stopped by an operator")
+
+
+@pytest.mark.parametrize(
+    ("state", "said"),
+    [
+        ("backoff", "(backoff, next start in 2.0 s; last end: none)"),
+        ("degraded", "(degraded, next start in 2.0 s; last end: none)"),
+        ("stopped", "(stopped; last end: none)"),
+        ("lost", "(lost; last end: none)"),
+    ],
+)
+def test_only_back_off_names_a_next_start(state: str, said: str) -> None:
+    answer = why(with_rows(facts(), pleg=ActorState(state=state, restart_in_s=2.0)), "actor/pleg")
+    assert said in answer.sentence
+
+
+def test_states_have_the_operators_hold() -> None:
+    row = ActorRow(name="pleg", pid=0, state="stopped", incarnation=1, uptime_s=0, restarts=0, held=True)
+    assert states([row]) == {"pleg": ActorState(state="stopped", held=True)}
+
+
+def test_table_of_a_former_incarnation_tells_no_wait() -> None:
+    """The present one could not make its own: the run directory was full."""
+    known = facts(pod_workers=WAITS_FOR_VOLUME)
+    former = ActorState(state="ready", pid=PIDS["pod_workers"])
+    assert why(with_rows(known, pod_workers=former), POD).causes
+    assert why(with_rows(known, pod_workers=ActorState(state="ready", pid=99)), POD).causes == ()
+
+
+@pytest.mark.parametrize("subject", [POD, "node", "actor/pleg"])
+def test_agent_that_is_gone_is_the_only_cause(subject: str) -> None:
+    """The tables are of actors that ended with it."""
+    known = facts(dict.fromkeys(PIDS.values(), ProcessState(state="")), pod_workers=WAITS_FOR_VOLUME)
+    answer = why(msgspec.structs.replace(known, agent_gone="it was stopped"), subject)
+    assert [cause.code for cause in answer.causes] == ["agent-gone"]
+    assert "waits for the agent, which is not running (it was stopped): start it" in answer.sentence
+    assert lines(answer) == []
+
+
+# Names
+
+
+def test_nothing_is_looked_up_without_an_agent() -> None:
+    known = msgspec.structs.replace(facts(), agent_gone="it was stopped")
+    assert subject_of("pod/web", known) == "pod/web"
+    with pytest.raises(UnknownSubjectError):
+        subject_of("web", known)
+
+
+@pytest.mark.parametrize(
+    ("text", "pods", "found"),
+    [
+        ("pod/web", ["default/web-vm"], "pod/default/web-vm"),
+        ("pod/default/web", ["default/web-vm"], "pod/default/web-vm"),
+        ("pod/web", ["default/web-vm", "a/web"], "pod/a/web"),
+        ("pod/web-vm", ["default/web-vm"], "pod/default/web-vm"),
+        ("pod/default/other", ["default/web-vm"], "pod/default/other"),
+        ("pod/slow", [], "pod/default/slow-vm"),
+    ],
+)
+def test_static_pod_is_found_without_the_nodes_name(text: str, pods: list[str], found: str) -> None:
+    known = facts(pod_workers=[wait("condition", "pod/default/slow-vm", what="x")])
+    assert subject_of(text, known, pods, "vm") == found
+
+
+def test_unknown_pod_names_the_command_that_lists_pods() -> None:
+    with pytest.raises(UnknownSubjectError, match="cannot find pod 'nope'; `supervisor pods` lists all pods"):
+        subject_of("pod/nope", facts(), ["default/web-vm"], "vm")
+
+
+def test_pods_of_several_namespaces_are_ambiguous() -> None:
+    with pytest.raises(AmbiguousSubjectError, match="cannot choose 'pod/web': there are pod/a/web-vm, pod/b/web-vm"):
+        subject_of("pod/web", facts(), ["a/web-vm", "b/web-vm"], "vm")

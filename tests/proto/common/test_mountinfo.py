@@ -24,7 +24,7 @@ no mount
 def test_fields_of_a_table() -> None:
     root, cgroup, other = mountinfo.mounts(TABLE)
     assert root == mountinfo.Mount(22, "254:0", "/", False, "ext4", "rw")
-    assert cgroup == mountinfo.Mount(30, "0:26", "/sys/fs/cgroup", True, "cgroup2", "rw,nsdelegate")
+    assert cgroup == mountinfo.Mount(30, "0:26", "/sys/fs/cgroup", True, "cgroup2", "rw,nsdelegate", slave=True)
     assert (other.mount_point, other.fs_type) == ("/a \\b", "fuse.x\udcff")
     assert mountinfo.escaped("/a \\b") == b"/a\\040\\134b"
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from proto import v1
 from proto.v1.scalars.base import Record, json_name
-from tests.proto.records import RECORDS
+from tests.proto.v1.records import RECORDS
 
 PLAIN_POD: dict[str, Any] = {
     "apiVersion": "v1",

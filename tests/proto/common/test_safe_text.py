@@ -157,6 +157,6 @@ def test_errors_of_actors_are_escaped(evil: str, capsys: pytest.CaptureFixture[s
 def test_commands_print_through_render() -> None:
     """Other than what writes escape sequences of its own, and what has no text of others."""
     own = {"render.py", "tap.py", "completion.py", "kubelet_flags.py"}
-    top = Path(__file__).parents[2] / "supervisor"
+    top = Path(__file__).parents[3] / "supervisor"
     found = {path.name for path in top.rglob("*.py") if re.search(r"click\.s?echo\(", path.read_text())}
     assert found <= own, "use render.echo"

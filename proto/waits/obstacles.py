@@ -1,0 +1,349 @@
+"""Finds what keeps a pod from being ready, from its status and events, and the remedy. Pure.
+
+`supervisor run` shows it for all pods. `supervisor why` and the web page show it for one pod.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
+
+from proto.common.rfc3339 import seconds_of
+from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Event, Pod, Probe
+
+STARTING_S = 10.0
+"""Time for a pod to start, and for a failing probe, before there is advice on it."""
+RECENT_S = 300.0
+"""Age of an event's last repeat up to which the event counts for advice."""
+CAUSE_CHARS = 200
+CORRECT_PROBE = "correct the probe or what it asks"
+CRASH_LOOP = "CrashLoopBackOff"
+PULLING = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed")
+CREATING = ("ContainerCreating", "PodInitializing")
+_REGISTRY = (
+    (
+        r"x509|certificate",
+        "its registry's certificate is not trusted here",
+        "have this machine trust its authority, or name another registry",
+    ),
+    (
+        r"cannot reach|name resolution|no such host|connection refused|unreachable|timeout|timed out|deadline exceeded|"
+        r"no route to host|code = Unavailable",
+        "its registry cannot be reached",
+        "connect to the network, or bring the image in: {tool} images import FILE",
+    ),
+    (
+        r"unauthorized|denied|forbidden|authorization|\b401\b|\b403\b",
+        "its registry refuses it",
+        "correct the image's name, or give the pod imagePullSecrets",
+    ),
+    (r"toomanyrequests|too many requests|\b429\b", "its registry limits pulls", "wait, or log in to it"),
+    (
+        r"not found|manifest unknown|name unknown|\b404\b",
+        "its registry does not have it",
+        "correct the image's name and tag",
+    ),
+)
+"""Pattern in the message of a failed pull, cause, remedy. The first match counts."""
+
+
+class Obstacle(NamedTuple):
+    """The reason why a pod is not ready."""
+
+    pod: str
+    what: str
+    """The rest of a sentence after the pod's name: cannot ..., because ..."""
+    do: str
+    """The remedy."""
+    about: str = ""
+    """Key of pods with the same obstacle, which share a line. Empty: a line of its own."""
+
+
+class Tool(NamedTuple):
+    """The command line of commands for this agent."""
+
+    name: str = "supervisor"
+    run_dir: str = ""
+    """Empty: the reader knows it."""
+
+    def __call__(self, words: str) -> str:
+        """The command line of `words`."""
+        return f"{self.name} {words}" + (f" --run-dir {self.run_dir}" if self.run_dir else "")
+
+
+class Look(NamedTuple):
+    """Facts beside the pod's status. `events`: the pod's, the latest first. `now`: Unix time.
+
+    A container that starts, or fails its probe, for less than `patience_s` is no obstacle. With `patience_s`, neither
+    is a probe that may have had no result yet.
+    """
+
+    events: Sequence[Event] = ()
+    now: float = 0.0
+    tool: Tool = Tool()
+    patience_s: float = 0.0
+
+
+def events_of(pod: Pod, events: Iterable[Event], since: float = 0.0) -> list[Event]:
+    """The pod's events with a repeat after `since` (Unix time), the latest first."""
+    own = [one for one in events if one.involved_object.uid == pod.metadata.uid and _when(one) > since]
+    return sorted(own, key=_when, reverse=True)
+
+
+def _when(event: Event) -> float:
+    stamp = event.last_timestamp or event.first_timestamp
+    return seconds_of(stamp) if stamp else 0.0
+
+
+def obstacle(pod: Pod, look: Look) -> Obstacle | None:
+    """The reason why the pod is not ready; None for a ready, completed or ending pod, and when nothing tells."""
+    ready = any(one.type == "Ready" and one.status == "True" for one in pod.status.conditions)
+    if ready or pod.status.phase == "Succeeded" or pod.metadata.deletion_timestamp is not None:
+        return None
+    if pod.status.phase == "Failed":
+        return _failed(pod, look.tool)
+    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    for container in containers:
+        if found := _waiting(pod, container, look) or _ends_again(pod, container, look):
+            return found
+    for container in containers:
+        if found := _probed(pod, container, look) or _initializes(pod, container, look):
+            return found
+    for container in containers:
+        if found := _awaits_result(pod, container, look):
+            return found
+    return _not_begun(pod, containers, look)
+
+
+def crash(pod: Pod, name: str, look: Look) -> Obstacle | None:
+    """The obstacle of a container that ends again and again; None when the status has no end of it."""
+    for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        if container.name == name and (container.state.terminated or container.last_state.terminated) is not None:
+            return _crashed(pod, container, look)
+    return None
+
+
+def ending(exit_code: int, reason: str | None, message: str | None) -> str:
+    """A container's end in words: exit code 137 (OOMKilled), last with 'its last message'."""
+    why = f" ({reason})" if reason not in (None, "", "Error", "Completed") else ""
+    return f"exit code {exit_code}{why}" + (f", last with {cause(message)!r}" if message else "")
+
+
+def _failed(pod: Pod, tool: Tool) -> Obstacle:
+    name, reason, message = pod.metadata.name, pod.status.reason or "", cause(pod.status.message)
+    containers = (*pod.status.container_statuses, *pod.status.init_container_statuses)
+    ended = [(one.name, one.state.terminated) for one in containers if one.state.terminated is not None]
+    if reason == "Evicted":
+        return Obstacle(name, f"was evicted: {message}", "free memory or disk on this machine, then run it again")
+    if reason == "DeadlineExceeded":
+        return Obstacle(name, f"has failed: {message}", "raise its activeDeadlineSeconds")
+    if reason:
+        return Obstacle(name, f"was rejected: {reason}: {message}", "ask for less, or change what the pod selects")
+    failed = [(own, end) for own, end in ended if end.exit_code]
+    how = " and ".join(ending(end.exit_code, end.reason, end.message) for _, end in failed)
+    which = f" -c {failed[0][0]}" if failed and failed[0][0] != pod.spec.containers[0].name else ""
+    return Obstacle(name, f"has failed with {how or 'exit code ?'}", f"see {tool(f'logs {name}{which}')}")
+
+
+def _waiting(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | None:
+    """The obstacle of a container in state waiting."""
+    name, waiting, tool = pod.metadata.name, container.state.waiting, look.tool
+    if waiting is None or not waiting.reason or waiting.reason in CREATING:
+        return None
+    message, reason = waiting.message or "", waiting.reason
+    if reason in PULLING:
+        return _pulled(pod, container, message, tool)
+    if reason == "ErrImageNeverPull":
+        bring = tool("images import FILE")
+        return Obstacle(name, f"needs the image {container.image}, which is not here and is never to be pulled", bring)
+    if reason == CRASH_LOOP:
+        return _crashed(pod, container, look)
+    if reason == "InvalidImageName":
+        return Obstacle(name, f"has an invalid image name: {cause(message)}", "correct it in the manifest")
+    what = f"cannot start container {container.name}: {reason}: {cause(message)}"
+    return Obstacle(name, what, "correct its manifest or what it refers to")
+
+
+def _pulled(pod: Pod, container: ContainerStatus, message: str, tool: Tool) -> Obstacle:
+    about = f"cannot get the image {container.image}"
+    for pattern, found, do in _REGISTRY:
+        if re.search(pattern, message, re.IGNORECASE):
+            advice = do.replace("{tool} images import FILE", tool("images import FILE"))
+            return Obstacle(pod.metadata.name, f"{about}: {found}", advice, about)
+    return Obstacle(pod.metadata.name, f"{about}: {cause(message)}", f"see {tool('events')}", about)
+
+
+def _ends_again(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | None:
+    """The obstacle of a crashing container between two starts, when it is not in state waiting."""
+    ended = container.state.terminated
+    again = ended is not None and ended.exit_code != 0 and container.restart_count > 0
+    return _crashed(pod, container, look) if again else None
+
+
+def _crashed(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle:
+    ended = container.state.terminated or container.last_state.terminated
+    how = "ends repeatedly" if ended is None else _how_it_ends(container.name, ended, look)
+    again = " --previous" if container.state.running is not None else ""
+    logs = look.tool(f"logs {pod.metadata.name} -c {container.name}{again}")
+    return Obstacle(pod.metadata.name, f"is not ready: its container {container.name} {how}", f"see {logs}")
+
+
+def _how_it_ends(container: str, ended: ContainerStateTerminated, look: Look) -> str:
+    """The last end, with the kill by the agent that events tell.
+
+    The event of the last run's kill may be left out: the recorder drops events of a pod that has too many of them.
+    """
+    itself = f"ends with {ending(ended.exit_code, ended.reason, ended.message)}, and is restarted"
+    kill, at = _kill(container, look)
+    if not kill or ended.reason in ("OOMKilled", "StartError"):
+        return itself
+    began = seconds_of(ended.started_at) if ended.started_at else 0.0
+    return f"is killed and restarted: {kill}" if at >= began else f"{itself}; an earlier run was killed: {kill}"
+
+
+def _kill(container: str, look: Look) -> tuple[str, float]:
+    """Why the agent itself has ended the container, by its latest event, and when; empty without one."""
+    own = [one for one in look.events if _is_of(one, container)]
+    for event in own:
+        if event.reason == "FailedPostStartHook":
+            return "its postStart hook failed", _when(event)
+        for probe in ("liveness", "startup"):
+            if event.reason == "Killing" and f"failed {probe} probe" in _text(event):
+                said = (one for one in own if one.reason == "Unhealthy" and _text(one).lower().startswith(probe))
+                return _probe_said(_text(next(said, event))), _when(event)
+    return "", 0.0
+
+
+def _text(event: Event) -> str:
+    return event.message or ""
+
+
+def _is_of(event: Event, container: str) -> bool:
+    return f"{{{container}}}" in (event.involved_object.field_path or "")
+
+
+def _probe_said(message: str) -> str:
+    """The message of a failed probe in one line: its head, and the last line of the output."""
+    head, _, output = message.partition(": ")
+    return f"{head.rstrip(': ')}: {cause(output)}" if output.strip() else head.rstrip(": ")
+
+
+def _is_young(container: ContainerStatus, look: Look) -> bool:
+    """True for a container that does not run, or has begun a short time ago."""
+    return container.state.running is None or _age_s(container, look) < look.patience_s
+
+
+def _age_s(container: ContainerStatus, look: Look) -> float:
+    running = container.state.running
+    return look.now - seconds_of(running.started_at) if running is not None and running.started_at else 0.0
+
+
+def _probed(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | None:
+    """The obstacle of a running container that fails a probe, or has not passed it."""
+    if container.ready or _is_young(container, look):
+        return None
+    about = f"is not ready: container {container.name}:"
+    for event in look.events:
+        if event.reason == "Unhealthy" and _is_of(event, container.name):
+            return Obstacle(pod.metadata.name, f"{about} {_probe_said(_text(event))}", CORRECT_PROBE)
+    pending = _pending(pod, container)
+    if pending is None or _age_s(container, look) < _result_s(*pending):
+        return None
+    return Obstacle(pod.metadata.name, f"{about} its {_kind(*pending)} probe has not succeeded", CORRECT_PROBE)
+
+
+def _awaits_result(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | None:
+    """The obstacle of a running container whose probe may have had no result yet: its author has nothing to correct."""
+    pending = _pending(pod, container)
+    if container.ready or container.state.running is None or pending is None or look.patience_s:
+        return None
+    delay = pending[1].initial_delay_seconds or 0
+    early = max(0.0, _age_s(container, look)) < delay  # a clock that was set back gives no age
+    what = f"begins {delay} s after the container's start" if early else "has not succeeded yet"
+    last, again = container.last_state.terminated, ""
+    if last is not None and last.exit_code:  # it may end again before its probe has a result
+        what += f"; its last run ended with {ending(last.exit_code, last.reason, last.message)}"
+        again = " --previous"
+    logs = look.tool(f"logs {pod.metadata.name} -c {container.name}{again}")
+    about = f"is not ready: container {container.name}: its {_kind(*pending)} probe"
+    return Obstacle(pod.metadata.name, f"{about} {what}", f"wait, or see {logs}")
+
+
+def _pending(pod: Pod, container: ContainerStatus) -> tuple[Container, Probe] | None:
+    """The container's spec and the probe that it has to pass next, if any."""
+    specs = (*pod.spec.init_containers, *pod.spec.containers)
+    spec = next((one for one in specs if one.name == container.name), None)
+    if spec is None:
+        return None
+    probe = spec.startup_probe if spec.startup_probe is not None and not container.started else spec.readiness_probe
+    return (spec, probe) if probe is not None else None
+
+
+def _kind(spec: Container, probe: Probe) -> str:
+    return "startup" if probe is spec.startup_probe else "readiness"
+
+
+def _result_s(spec: Container, probe: Probe) -> float:
+    """Seconds from the container's start after which this probe has failed if it has not succeeded.
+
+    A readiness probe begins when the startup probe has succeeded, which takes up to all of that one's tries.
+    """
+    begins = float(probe.initial_delay_seconds or 0)
+    startup = spec.startup_probe
+    if startup is not None and probe is not startup:
+        begins = max(begins, (startup.initial_delay_seconds or 0) + _tries_s(startup, startup.failure_threshold or 3))
+    return begins + _tries_s(probe, probe.success_threshold or 1)
+
+
+def _tries_s(probe: Probe, tries: int) -> float:
+    """Seconds of that many tries, with the API's defaults."""
+    return float((probe.period_seconds or 10) * tries + (probe.timeout_seconds or 1))
+
+
+def _initializes(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | None:
+    """The obstacle of an init container that does not end; a sidecar need not end."""
+    spec = next((one for one in pod.spec.init_containers if one.name == container.name), None)
+    if spec is None or spec.restart_policy == "Always" or _is_young(container, look):
+        return None
+    logs = look.tool(f"logs {pod.metadata.name} -c {container.name}")
+    what = f"waits for its init container {container.name}, which runs and has not ended"
+    return Obstacle(pod.metadata.name, what, f"see {logs}")
+
+
+def _not_begun(pod: Pod, containers: Sequence[ContainerStatus], look: Look) -> Obstacle | None:
+    """The obstacle of a pod without a started container: a volume, the sandbox or an image."""
+    start = pod.status.start_time or pod.metadata.creation_timestamp
+    if any(one.state.running or one.state.terminated for one in containers):
+        return None
+    for event in look.events:
+        if event.reason in ("FailedMount", "FailedAttachVolume", "FailedMapVolume"):
+            do = "make what the volume refers to, or correct it in the manifest"
+            return Obstacle(pod.metadata.name, f"waits for a volume: {cause(event.message)}", do)
+        if event.reason == "FailedCreatePodSandBox":
+            return Obstacle(pod.metadata.name, f"cannot begin: {cause(event.message)}", f"see {look.tool('events')}")
+    if start is None or look.now - seconds_of(start) < look.patience_s:
+        return None
+    return _slow(pod, look)
+
+
+def _slow(pod: Pod, look: Look) -> Obstacle:
+    """The obstacle of a pod without a started container that has had its time, and no event of a failure."""
+    tool = look.tool
+    for condition in pod.status.conditions:
+        if condition.reason == "FailedMount":
+            what = f"waits for a volume: {cause(condition.message)}"
+            return Obstacle(pod.metadata.name, what, f"see {tool(f'why pod/{pod.metadata.name}')}")
+    images = [event for event in look.events if event.reason in ("Pulling", "Pulled")]
+    if images and images[0].reason == "Pulling":
+        what = cause(images[0].message)
+        return Obstacle(pod.metadata.name, f"is not ready yet: {what}", f"see {tool('images')}", what)
+    return Obstacle(pod.metadata.name, "waits for its containers to be created", f"see {tool('events')}", "waits")
+
+
+def cause(message: str | None) -> str:
+    """The last line of a message, and of that the last CAUSE_CHARS characters, which have the cause."""
+    lines = [" ".join(part.split()) for part in (message or "").splitlines()]
+    last = next((part for part in reversed(lines) if part), "no reason was given")
+    last = last.rstrip(": ")
+    return last if len(last) <= CAUSE_CHARS else f"...{last[-CAUSE_CHARS:]}"
