@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from actors._host.files import checkpoint
 from proto.agent.actor import Describe
 from proto.pods.config import ListSources, Relist
 from proto.pods.events import RecordEvent
@@ -191,6 +192,31 @@ def test_editor_files_are_no_manifests(directory: Path, node: Node) -> None:
     assert node.process.ask(ListSources()).problems == ()
 
 
+def test_skipped_backup_is_logged_once_and_a_dotfile_is_not(
+    directory: Path, node: Node, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """The kubelet would run its pod, and none of a dotfile."""
+    node.process.restart()  # from now on its standard error is captured here
+    text = ""
+
+    def said() -> list[str]:
+        nonlocal text
+        text += capfd.readouterr().err
+        return [line for line in text.splitlines() if ".bak" in line]
+
+    (directory / "sub.bak").mkdir()
+    for name in (".a.bak", "a.yaml.bak"):
+        (directory / name).write_text(manifest("no"))
+    wait_for(said, 10, "the line")
+    for image in ("one", "two"):
+        (directory / "z.yaml").write_text(manifest("z", image))
+        node.wait({"z-node": image})
+    node.process.restart()
+    wait_for(lambda: len(said()) == 2, 10, "the line of the next process")
+    why = f"{directory}/a.yaml.bak is not read: its name is that of a backup or temporary file; "
+    assert all(why in line for line in said())
+
+
 def test_bad_version_keeps_the_good_one_and_the_other_files(directory: Path, node: Node) -> None:
     (directory / "a.yaml").write_text(manifest("a"))
     node.wait({"a-node": "busybox"})
@@ -225,6 +251,36 @@ def test_kill_at_any_time_finds_the_same_pods_again(directory: Path, node: Node)
     assert node.updates[-1].op == "SET"
     assert node.images == {"a-node": "busybox", "b-node": "busybox"}
     assert before.items() <= node.pods.items()
+
+
+def test_good_pod_of_a_file_is_kept_once_the_disk_has_room(directory: Path) -> None:
+    soon = "import actors._host.files.checkpoint as files; files.RETRY_S = 0.1; "
+    peers = ("pod_workers", "events")
+    with ActorProcess("config", peers=peers, prelude=soon, pod_manifest_path=str(directory)) as process:
+        node = Node(process)
+        kept = Path(process.settings.root_dir, "nodevisor")
+        kept.parent.mkdir(exist_ok=True)
+        kept.write_bytes(b"")  # no directory: each write fails
+        (directory / "a.yaml").write_text(manifest("a"))
+        node.wait({"a-node": "busybox"})
+        kept.unlink()
+        wait_for((kept / "config.json").exists, 20, "it is written without another change")
+        process.kill()
+        (directory / "a.yaml").write_text("no manifest")
+        process.start()
+        wait_for(lambda: node.images == {"a-node": "busybox"}, 20, "the pod of the last good version")
+
+
+@pytest.mark.parametrize("data", [["a list"], "text"])
+def test_checkpoint_of_another_shape_is_left_out(directory: Path, node: Node, data: Any) -> None:
+    (directory / "a.yaml").write_text(manifest("a"))
+    node.wait({"a-node": "busybox"})
+    node.process.kill()
+    checkpoint.save(Path(node.process.settings.root_dir, "nodevisor/config.json"), 1, data)
+    count = len(node.updates)
+    node.process.start()
+    wait_for(lambda: len(node.updates) > count, what="the next process reads the files")
+    assert node.images == {"a-node": "busybox"}
 
 
 def test_removed_and_recreated_directory_is_watched_again(directory: Path, node: Node) -> None:

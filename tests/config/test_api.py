@@ -115,6 +115,24 @@ def test_refusing_server_is_reported_and_no_pods_count_as_seen(server: FaultySer
     assert (said.reason, said.involved.kind) == ("FailedValidation", "Node")
 
 
+def test_objects_and_versions_of_odd_shapes_end_no_process(server: FaultyServer, config: ActorProcess) -> None:
+    """A version that is no number of at most 18 digits is not compared."""
+    huge = "9" * 5000
+    odd: list[Any] = [{"metadata": shape, "spec": {}} for shape in ("x", ["x"], 5)]
+    events = (
+        {"type": "ADDED", "object": item("b", resourceVersion=huge)},
+        {"type": "BOOKMARK", "object": {"metadata": {"resourceVersion": huge}}},
+        event("ADDED", 12, "c"),
+    )
+    pods = [item("a"), *odd]
+    server.on(
+        "GET", PODS, Reply(200, {"kind": "PodList", "metadata": {"resourceVersion": huge}, "items": pods}),
+        Stream((EXPIRED,)), listed(10, *pods), Stream(events),
+    )  # fmt: skip
+    wait_updates(config, ("SET", ["a"]), ("ADD", ["b"]), ("ADD", ["c"]))
+    assert "metadata: must be a mapping" in problems(config)
+
+
 def test_pods_lost_by_the_server_run_on_until_an_operator_acts(server: FaultyServer, config: ActorProcess) -> None:
     server.on(
         "GET", PODS, listed(100, item("a"), item("b")), Stream((EXPIRED,)),

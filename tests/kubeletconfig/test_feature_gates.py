@@ -28,7 +28,7 @@ def not_built(stage: str) -> dict[str, bool]:
 
 
 def with_needs(name: str, value: bool) -> dict[str, bool]:
-    """An entry, with those that its gate's dependencies ask for."""
+    """An entry, with the entries that its gate's dependencies need."""
     needed = {one: True for one in NEEDS.get(name, ()) if value}
     dependent = {one: False for one, names in NEEDS.items() if name in names and not value}
     return {name: value, **needed, **dependent}

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from actors.config.sources.url_policy import NOT_SENT
+from actors.resources.cpu import options
 from supervisor.config.kubeletconfig import defaults, validation
 from supervisor.config.kubeletconfig.cpuset import CpusetError, parse_cpuset
 from supervisor.config.kubeletconfig.loading import parse
@@ -227,6 +228,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     ({"clusterDomain": "clust\u00e9r.local"}, "clusterDomain: must have visible ASCII characters only"),
     ({"podCIDR": "10.244.0.0/24\0"}, "podCIDR: must have printable ASCII characters only, not '10.244.0.0/24\\x00'"),
     ({"containerRuntimeEndpoint": "tcp://127.0.0.1:1"}, "containerRuntimeEndpoint: must be a socket such as unix:///run/containerd/containerd.sock, not 'tcp://127.0.0.1:1'"),
+    ({"containerRuntimeEndpoint": "unix:run/crio.sock"}, "containerRuntimeEndpoint: must be a socket"),
     ({"imageServiceEndpoint": "images.sock"}, "imageServiceEndpoint: must be a socket"),
     ({"staticPodURL": "file:///etc/pods"}, "staticPodURL: must be a URL that begins with http:// or https:// and names a host"),
     ({"staticPodURL": "http://[::1/"}, "staticPodURL: must be a URL"),
@@ -297,16 +299,26 @@ def test_one_fault_is_reported_once(fields: dict[str, Any], expected: str) -> No
         {"clusterDomain": "cluster.local."},
         {"clusterDNS": ["dns.example"], "clusterDomain": "cluster_local", "podCIDR": "none"},
         {"containerRuntimeEndpoint": "/run/crio.sock"},
+        {"containerRuntimeEndpoint": "unix:/run/crio.sock", "imageServiceEndpoint": "unix:/run/images.sock"},
         {"staticPodURL": "http://[::1]:8080/pods"},
         {"tracing": {"endpoint": "unix:///run/otel.sock"}},
         {"tlsCipherSuites": ["TLS_RSA_WITH_RC4_128_SHA"]},
         {"allowedUnsafeSysctls": ["kernel.msg*", "net.*", "net/ipv4/tcp_syncookies"]},
+        {"allowedUnsafeSysctls": ["kernel/msg*", "kernel/sem", "kernel.sem*"]},
         {"logging": {"format": "json"}},
         {"reservedMemory": [{"numaNode": n, "limits": {"memory": "1Gi", "hugepages-1Gi": "1Gi"}} for n in range(2)]},
     ],
 )  # fmt: skip
 def test_valid_values_are_accepted(fields: dict[str, Any]) -> None:
     assert errors(**fields) == []
+
+
+@pytest.mark.parametrize(("option", "stage"), options._STAGES.items())
+def test_cpu_option_needs_the_gate_that_the_manager_asks(option: str, stage: str) -> None:
+    gates = {"CPUManagerPolicyAlphaOptions": False, "CPUManagerPolicyBetaOptions": False}
+    found = errors(**STATIC, cpuManagerPolicyOptions={option: "true"}, featureGates=gates)
+    needed = f"cpuManagerPolicyOptions[{option}]: requires feature gate CPUManagerPolicy{stage}Options"
+    assert [one.startswith(needed) for one in found] == ([True] if stage else [])
 
 
 def test_tracing_is_refused_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:

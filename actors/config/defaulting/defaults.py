@@ -33,7 +33,7 @@ def _default_spec(spec: v1.PodSpec) -> v1.PodSpec:
         dns_policy=spec.dns_policy or "ClusterFirst",
         restart_policy=spec.restart_policy or "Always",
         security_context=spec.security_context or v1.PodSecurityContext(),
-        termination_grace_period_seconds=_present(spec.termination_grace_period_seconds, DEFAULT_GRACE_PERIOD_SECONDS),
+        termination_grace_period_seconds=_grace_period(spec.termination_grace_period_seconds),
         scheduler_name=spec.scheduler_name or "default-scheduler",
         enable_service_links=_present(spec.enable_service_links, True),
         service_account=spec.service_account_name or spec.service_account,
@@ -43,6 +43,13 @@ def _default_spec(spec: v1.PodSpec) -> v1.PodSpec:
         init_containers=tuple(_default_container(one, host_network) for one in spec.init_containers),
         ephemeral_containers=tuple(_default_container(one, False) for one in spec.ephemeral_containers),
     )
+
+
+def _grace_period(seconds: int | None) -> int:
+    # A negative one counts as 1 in every pod since Kubernetes 1.27, and the kubelet hashes the UID from that.
+    if seconds is None:
+        return DEFAULT_GRACE_PERIOD_SECONDS
+    return 1 if seconds < 0 else seconds
 
 
 def _present(value: Any, default: Any) -> Any:

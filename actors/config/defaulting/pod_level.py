@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 from msgspec.structs import replace
 
+from actors._cgroup.quantities.totals import is_pod_level
 from proto.v1 import Container, PodSpec, Quantity, ResourceList, ResourceRequirements
 from proto.v1.scalars.quantity import QuantityError, parse
 
@@ -52,7 +53,7 @@ def _limits(limits: ResourceList, requests: ResourceList, spec: PodSpec) -> Reso
 
 
 def _supported(resources: ResourceList) -> ResourceList:
-    return {n: amount for n, amount in resources.items() if n in ("cpu", "memory") or n.startswith("hugepages-")}
+    return {name: amount for name, amount in resources.items() if is_pod_level(name)}
 
 
 def _aggregate(spec: PodSpec, pick: Callable[[Container], ResourceList]) -> ResourceList:

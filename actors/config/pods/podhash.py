@@ -1,15 +1,17 @@
 """Computes a static pod's UID as the kubelet does, so that changing a node to this agent restarts no container.
 
 The kubelet hashes go-spew's `%#v` print of the internal Pod, with the options of dump.ForHash in
-k8s.io/apimachinery/pkg/util; `podhash_types.py` has the Go types. Two kinds of pods get a UID of the same form that
-differs from the kubelet's. The first may not be static pods (references to API objects, removed volume plugins). The
-second have quantities that Go keeps as big decimals (`1.5Gi`).
+k8s.io/apimachinery/pkg/util; `podhash_types.py` has the Go types. The hash is FNV-1a 128, since Kubernetes 1.35 (pull
+request 133511).
+
+A pod gets another UID than from the kubelet in three cases. It has empty lists or maps (`args: []`). It has quantities
+such as `0.0Gi`. It has parts that no static pod can use: references to API objects, removed volume plugins.
 """
 
-import hashlib
 import re
 from typing import Any, NamedTuple
 
+from actors._host.files.hashing import fnv1a_128
 from actors.config.pods.podhash_quantity import NotPrintable, printed_quantity
 from actors.config.pods.podhash_types import TYPES
 from proto import v1
@@ -38,7 +40,7 @@ def _digest(pod: Pod, origin: str) -> str:
         text = printed_pod(pod)
     except NotPrintable:
         text = v1.to_json(pod).decode()
-    return hashlib.md5((text + origin).encode(), usedforsecurity=False).hexdigest()
+    return f"{fnv1a_128((text + origin).encode()):032x}"
 
 
 def printed_pod(pod: Pod) -> str:
@@ -145,6 +147,8 @@ def _print_struct(out: list[str], kind: str, value: Any) -> None:
     if kind == "v1.Time" and value is not None:
         raise NotPrintable("a time")
     plain = value or {}
+    if kind == "ResourceFieldSelector" and plain.get("divisor") == "0":
+        plain = plain | {"divisor": None}  # of our defaulting: the kubelet's stays Go's zero value
     out.append("{")
     for index, field in enumerate(STRUCTS[kind]):
         out.append(f" {field.name}:" if index else f"{field.name}:")

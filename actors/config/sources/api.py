@@ -25,6 +25,7 @@ from actors._kube.connection.stream import Streams
 from actors._kube.errors import ApiError, Gone
 from actors._kube.follow import Follower
 from actors._kube.reflector import Listener, Position
+from actors._kube.shapes import version_number
 from actors.config.policy import names
 from actors.config.sources.api_policy import (
     SOURCE,
@@ -63,7 +64,7 @@ class ApiPods(Listener):
         self._seen_version = SeenVersion()
         path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "config-api.json")
         loss = "a restart of config would not notice lost data"
-        self._checkpoint = CheckpointFile(actor.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_TIMEOUT_S)
+        self._checkpoint = CheckpointFile(actor, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_TIMEOUT_S)
         self._saved: SeenVersion | None = None
         self._asked_newest = False
         self._saving = False
@@ -219,4 +220,4 @@ class ApiPods(Listener):
 
 
 def _number(version: str) -> int:
-    return int(version) if version.isdecimal() else 0
+    return version_number(version) or 0

@@ -44,11 +44,13 @@ def decode(item: dict[str, Any], seen: str) -> Pod | BadPod:
     `seen` is the time now, RFC 3339; pod_workers keeps the time of the first version.
     """
     meta = item.get("metadata") or {}
-    item = {**item, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
+    if isinstance(meta, dict):
+        item = {**item, "metadata": {key: value for key, value in meta.items() if key != "managedFields"}}
     try:
         pod = _typed(item)
     except typed.WrongType as error:
         problem = f"{field_text(error.path)}: {error.problem}"
+        meta = meta if isinstance(meta, dict) else {}
         uid, name, namespace = (str(meta.get(key) or "") for key in ("uid", "name", "namespace"))
         return BadPod(uid, name, namespace, problem)
     for name, text in _path_components(pod):

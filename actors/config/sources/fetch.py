@@ -27,8 +27,15 @@ CHUNK_BYTES = 64 * 1024
 USER_AGENT = "kubelet/v1.36 (linux) nodevisor"
 
 
+class EmptyAnswer(FetchError):
+    """An answer without content."""
+
+
 def fetch(url: str, header: Mapping[str, tuple[str, ...]]) -> bytes:
-    """The body of the answer. Blocks for at most FETCH_S: call it in a pool thread. Raises FetchError."""
+    """The body of the answer. Blocks for at most FETCH_S: call it in a pool thread.
+
+    Raises FetchError; EmptyAnswer for status 200 with an empty body.
+    """
     try:
         answer = run_in_subprocess(functools.partial(_in_child, url, header), FETCH_S)
     except TimeoutError:
@@ -38,6 +45,8 @@ def fetch(url: str, header: Mapping[str, tuple[str, ...]]) -> bytes:
     body, problem = msgspec.msgpack.decode(answer, type=tuple[bytes, str])
     if problem:
         raise FetchError(problem)
+    if not body:
+        raise EmptyAnswer("the answer is empty; serve a PodList without items to end the pods")
     return body
 
 
@@ -101,8 +110,6 @@ def _body(response: urllib3.BaseHTTPResponse) -> bytes:
         size += len(part)
         if size > MAX_LIST_BYTES:
             raise FetchError(f"the answer has more than {MAX_LIST_BYTES} bytes")
-    if not size:
-        raise FetchError("the answer is empty; serve a PodList without items to end the pods")
     return b"".join(parts)
 
 

@@ -69,12 +69,18 @@ class ManifestPods:
         self._seen = False
         path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "config.json")
         loss = "a manifest that breaks would end its pod at a restart"
-        self._checkpoint = CheckpointFile(actor.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_TIMEOUT_S)
+        self._checkpoint = CheckpointFile(actor, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_TIMEOUT_S)
         self._writing_checkpoint = Semaphore(1)
 
     def recover(self) -> None:
         """Load the last good pod of each file, so that a file that is broken now keeps its pod across a restart."""
-        for path, data in (self._checkpoint.load() or {}).items():
+        data = self._checkpoint.load()
+        try:
+            found = {} if data is None else msgspec.convert(data, dict[str, Any])
+        except msgspec.ValidationError as error:
+            log.warning("cannot use the checkpoint %s: %s; going on without it", self._checkpoint.path, error)
+            return
+        for path, data in found.items():
             try:
                 self._files[path] = FileState(msgspec.convert(data, Pod), None)
             except msgspec.ValidationError as error:

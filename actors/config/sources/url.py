@@ -2,7 +2,9 @@
 
 `fetch.py` and the parser run in child processes with deadlines. Any error keeps the last good pods. The checkpoint has
 them, and is written before pod_workers hears of them. So they also run after a restart while the server is away.
-Source: pkg/kubelet/config/http.go. There an empty answer ends all pods; here it is an error like the others.
+Source: pkg/kubelet/config/http.go. There an empty answer ends all pods. Here it is an error like the others once pods
+are known. Before, the source counts as read, with no pods: else orphaned pods and old containers would stay for ever.
+A checkpoint that cannot be read may have pods that run: then only a good answer counts.
 """
 
 from __future__ import annotations
@@ -10,6 +12,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import logging
+import os
 import resource
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -20,10 +23,11 @@ import msgspec
 from actors._base import Actor, Semaphore
 from actors._base.process.run_in_subprocess import SubprocessError, run_in_subprocess
 from actors._events.recorder import Recorder
-from actors._host.files import checkpoint, paths
+from actors._host.files import paths
+from actors._host.files.checkpoint import CheckpointFile
 from actors.config import policy
 from actors.config.pods.static_pods import CONFIG_SEEN, load_answer, mark_seen
-from actors.config.sources.fetch import FETCH_S, fetch
+from actors.config.sources.fetch import FETCH_S, EmptyAnswer, fetch
 from actors.config.sources.url_policy import FetchError, shown
 from actors.config.validation.problems import ManifestError, ManifestWarning
 from proto.common.until import Until
@@ -74,8 +78,13 @@ class UrlPods:
         self._url = actor.settings.static_pod_url
         self._header = actor.settings.static_pod_url_header
         self._shown = shown(self._url)
+        path = paths.url_pods(actor.settings.root_dir)
+        loss = "after a restart, pods of the URL would wait for its server"
+        self._checkpoint = CheckpointFile(actor, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_TIMEOUT_S)
         self._pods: tuple[Pod, ...] = ()
         self._recovered = False
+        self._is_lost = False
+        """There is a checkpoint, and it cannot be read: its pods may run."""
         self._seen = False
         self._digest = b""
         """Of the last answer that was parsed, good or bad."""
@@ -85,13 +94,15 @@ class UrlPods:
 
     def recover(self) -> None:
         """Load the pods of the last good answer, unless they are another URL's."""
-        data = checkpoint.load(self._checkpoint_path(), CHECKPOINT_VERSION)
+        data = self._checkpoint.load()
         if data is None:
+            self._is_lost = os.path.lexists(self._checkpoint.path)
             return
         try:
             saved = msgspec.convert(data, _Saved)
         except msgspec.ValidationError as error:
-            log.warning("cannot use the checkpoint %s: %s; going on without it", self._checkpoint_path(), error)
+            self._is_lost = True
+            log.warning("cannot use the checkpoint %s: %s; going on without it", self._checkpoint.path, error)
             return
         if saved.place == self._place():
             self._pods, self._recovered = saved.pods, True
@@ -137,13 +148,15 @@ class UrlPods:
     async def relist(self) -> None:
         """Fetch and parse the answer once; returns when that is done."""
         async with self._fetching:
+            is_empty = False
             try:
                 body = await self._actor.blocking(FETCH_S + FORK_S, fetch, self._url, self._header)
                 self._say_unreachable("")
                 await self._read(body)
             except (FetchError, SubprocessError, OSError, AskTimeout) as error:
                 self._say_unreachable(f"{error}" or type(error).__name__)
-            if not self._seen and self._recovered:
+                is_empty = isinstance(error, EmptyAnswer) and not self._is_lost
+            if not self._seen and (self._recovered or is_empty):
                 self._seen = True
                 self.resend("pod_workers")
 
@@ -191,7 +204,7 @@ class UrlPods:
         changes = policy.merge(self._pods, pods)
         if changes or not self._recovered:
             # Before pod_workers hears of them: else a restart without the server would go back to older pods.
-            await self._save(pods)
+            await self._checkpoint.save(_Saved(self._place(), pods))
         self._pods, self._recovered = pods, True
         if not self._seen:
             self._seen = True
@@ -217,21 +230,6 @@ class UrlPods:
 
     # The checkpoint
 
-    def _checkpoint_path(self) -> str:
-        return paths.url_pods(self._actor.settings.root_dir)
-
     def _place(self) -> str:
         """A digest, because the URL may have a secret."""
         return hashlib.sha256(f"{self._actor.settings.node_name}\n{self._url}".encode()).hexdigest()
-
-    async def _save(self, pods: tuple[Pod, ...]) -> None:
-        save = functools.partial(checkpoint.save, sync=False)
-        saved = _Saved(self._place(), pods)
-        try:
-            await self._actor.blocking(SAVE_TIMEOUT_S, save, self._checkpoint_path(), CHECKPOINT_VERSION, saved)
-        except (OSError, AskTimeout) as error:
-            log.error(
-                "cannot write %s: %s; after a restart, pods of the URL would wait for its server",
-                self._checkpoint_path(),
-                error,
-            )

@@ -1,7 +1,7 @@
-"""The API's rules for containers: names, images, ports, environment, mounts, resources.
+"""The API's rules for containers: names, images, ports, environment, mounts.
 
-Covers regular and init containers. `probe.py` has the rules for probes and lifecycle handlers, `security.py` those for
-security contexts.
+Covers regular and init containers. `probe.py` has the rules for probes and lifecycle handlers, `resources.py` those for
+resources, `security.py` those for security contexts.
 """
 
 from collections.abc import Collection, Iterator
@@ -9,10 +9,11 @@ from collections.abc import Collection, Iterator
 from actors.config.validation import rules
 from actors.config.validation.probe import validate_lifecycle, validate_probes
 from actors.config.validation.problems import Path, Violation
+from actors.config.validation.references import validate_field_ref, validate_key_selector, validate_resource_field_ref
+from actors.config.validation.resources import validate_resize_policy, validate_resources
 from actors.config.validation.restart import validate_restart
 from actors.config.validation.security import validate_container_security
-from proto.v1 import Container, ContainerPort, EnvVar, PodSpec, ResourceRequirements
-from proto.v1.scalars.quantity import QuantityError, parse
+from proto.v1 import Container, ContainerPort, EnvVar, EnvVarSource, PodSpec, VolumeMount
 
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
 PROTOCOLS = ("TCP", "UDP", "SCTP")
@@ -27,7 +28,7 @@ _FIELD_PATHS = (
     "status.podIP",
     "status.podIPs",
 )
-_RESOURCES = frozenset({"cpu", "memory", "ephemeral-storage"})
+RECURSIVE_READ_ONLY = ("Disabled", "Enabled", "IfPossible")
 
 
 def validate_containers(at: Path, spec: PodSpec) -> Iterator[Violation]:
@@ -42,14 +43,20 @@ def validate_containers(at: Path, spec: PodSpec) -> Iterator[Violation]:
             yield from rules.label(path / "name", container.name)
             yield from rules.unique(path / "name", container.name, names)
             yield from _container(path, container, spec)
-            if field == "containers":
-                yield from _host_ports(path / "ports", container, host_ports)
-            is_plain_init = field == "initContainers" and container.restart_policy != "Always"
-            yield from validate_probes(path, container, is_plain_init=is_plain_init)
+            # Init containers run one after another: each may have the ports of the others.
+            yield from _host_ports(path / "ports", container, host_ports if field == "containers" else set())
+            if spec.host_network and field == "containers":
+                yield from _host_network_ports(path / "ports", container)
+            is_regular_init = field == "initContainers" and container.restart_policy != "Always"
+            at_policy, restarts = path / "resizePolicy", spec.restart_policy != "Never"
+            yield from validate_resize_policy(
+                at_policy, container, pod_restarts=restarts, is_regular_init=is_regular_init
+            )
+            yield from validate_probes(path, container, is_regular_init=is_regular_init)
             yield from validate_lifecycle(
                 path / "lifecycle",
                 container.lifecycle,
-                is_plain_init=is_plain_init,
+                is_regular_init=is_regular_init,
                 grace_period_s=spec.termination_grace_period_seconds or 0,
             )
 
@@ -84,11 +91,7 @@ def _ports(path: Path, ports: tuple[ContainerPort, ...], *, host_network: bool) 
         yield from rules.port_number(at / "containerPort", port.container_port)
         yield from rules.one_of(at / "protocol", port.protocol, PROTOCOLS)
         yield from rules.in_range(at / "hostPort", port.host_port, 0, 65535)
-        if host_network and port.host_port != port.container_port:
-            yield rules.invalid(
-                at / "hostPort", port.host_port, "must match `containerPort` when `hostNetwork` is true"
-            )
-        if port.host_ip:
+        if port.host_ip and not host_network:  # without an effect there, and the API server takes any text
             yield from rules.address(at / "hostIP", port.host_ip)
 
 
@@ -97,6 +100,14 @@ def _host_ports(path: Path, container: Container, taken: set[str]) -> Iterator[V
         if port.host_port:
             key = f"{port.protocol}/{port.host_ip or ''}/{port.host_port}"
             yield from rules.unique(path / index / "hostPort", key, taken)
+
+
+def _host_network_ports(path: Path, container: Container) -> Iterator[Violation]:
+    """A port of the node's own network has one number. As in the API server, an init container's may have two."""
+    for index, port in enumerate(container.ports):
+        if port.host_port != port.container_port:
+            problem = "must match `containerPort` when `hostNetwork` is true"
+            yield rules.invalid(path / index / "hostPort", port.host_port, problem)
 
 
 def _env(path: Path, variables: tuple[EnvVar, ...], volumes: set[str]) -> Iterator[Violation]:
@@ -112,28 +123,20 @@ def _env(path: Path, variables: tuple[EnvVar, ...], volumes: set[str]) -> Iterat
             yield Violation(at, f"Invalid value: must specify exactly one source, not {len(found)}")
         elif variable.value:
             yield rules.invalid(at, "", "may not be specified when `value` is not empty")
-        if source.field_ref is not None:
-            yield from _field_path(at / "fieldRef" / "fieldPath", source.field_ref.field_path)
-        if source.resource_field_ref is not None:
-            at_field = at / "resourceFieldRef"
-            yield from _resource_field(at_field / "resource", source.resource_field_ref.resource)
-            yield from rules.divisor(at_field / "divisor", source.resource_field_ref)
-        if source.file_key_ref is not None and source.file_key_ref.volume_name not in volumes:
-            yield Violation(
-                at / "fileKeyRef" / "volumeName", f"Not found: {rules.shown(source.file_key_ref.volume_name)}"
-            )
+        yield from _env_source(at, source, volumes)
 
 
-def _field_path(path: Path, value: str) -> Iterator[Violation]:
-    if not (value.startswith(("metadata.labels['", "metadata.annotations['")) and value.endswith("']")):
-        yield from rules.one_of(path, value, _FIELD_PATHS)
-
-
-def _resource_field(path: Path, value: str) -> Iterator[Violation]:
-    kind, _, resource = value.partition(".")
-    if kind not in ("limits", "requests") or not (resource in _RESOURCES or resource.startswith("hugepages-")):
-        supported = [f"{kind}.{resource}" for kind in ("limits", "requests") for resource in sorted(_RESOURCES)]
-        yield from rules.one_of(path, value, supported)
+def _env_source(at: Path, source: EnvVarSource, volumes: set[str]) -> Iterator[Violation]:
+    if source.field_ref is not None:
+        yield from validate_field_ref(at / "fieldRef", source.field_ref, _FIELD_PATHS)
+    if source.resource_field_ref is not None:
+        yield from validate_resource_field_ref(at / "resourceFieldRef", source.resource_field_ref)
+    if source.config_map_key_ref is not None:
+        yield from validate_key_selector(at / "configMapKeyRef", source.config_map_key_ref)
+    if source.secret_key_ref is not None:
+        yield from validate_key_selector(at / "secretKeyRef", source.secret_key_ref)
+    if source.file_key_ref is not None and source.file_key_ref.volume_name not in volumes:
+        yield Violation(at / "fileKeyRef" / "volumeName", f"Not found: {rules.shown(source.file_key_ref.volume_name)}")
 
 
 def _env_from(path: Path, container: Container) -> Iterator[Violation]:
@@ -143,6 +146,9 @@ def _env_from(path: Path, container: Container) -> Iterator[Violation]:
             yield rules.invalid(at, "", "must specify exactly one of: `configMapRef` or `secretRef`")
         if source.prefix:
             yield from rules.env_name(at / "prefix", source.prefix)
+        for field, ref in (("configMapRef", source.config_map_ref), ("secretRef", source.secret_ref)):
+            if ref is not None and not ref.name:
+                yield rules.required(at / field / "name")
 
 
 def _mounts(path: Path, container: Container, spec: PodSpec) -> Iterator[Violation]:
@@ -164,11 +170,23 @@ def _mounts(path: Path, container: Container, spec: PodSpec) -> Iterator[Violati
         yield from rules.relative_path(at / "subPathExpr", mount.sub_path_expr or "")
         modes = ("Bidirectional", "HostToContainer", "None")
         yield from rules.one_of(at / "mountPropagation", mount.mount_propagation, modes, optional=True)
+        yield from _recursive_read_only(at / "recursiveReadOnly", mount)
         context = container.security_context
         if mount.mount_propagation == "Bidirectional" and not (context is not None and context.privileged):
             yield Violation(
                 at / "mountPropagation", "Forbidden: Bidirectional mount propagation needs a privileged container"
             )
+
+
+def _recursive_read_only(path: Path, mount: VolumeMount) -> Iterator[Violation]:
+    if mount.recursive_read_only is None:
+        return
+    yield from rules.one_of(path, mount.recursive_read_only, RECURSIVE_READ_ONLY)
+    if mount.recursive_read_only in ("Enabled", "IfPossible"):
+        if not mount.read_only:
+            yield Violation(path, "Forbidden: may only be specified when readOnly is true")
+        if mount.mount_propagation not in (None, "", "None"):
+            yield Violation(path, "Forbidden: may only be specified when mountPropagation is None or not specified")
 
 
 def _volume_name(path: Path, name: str, volumes: Collection[str]) -> Iterator[Violation]:
@@ -206,29 +224,3 @@ def _devices(path: Path, container: Container, spec: PodSpec) -> Iterator[Violat
             yield rules.invalid(at / "devicePath", device.device_path, problem)
         names.add(device.name)
         paths.add(device.device_path)
-
-
-def validate_resources(path: Path, resources: ResourceRequirements) -> Iterator[Violation]:
-    """Yield the violations of requests and limits: names, quantities, requests within limits."""
-    for field, amounts in (("limits", resources.limits), ("requests", resources.requests)):
-        for name, amount in amounts.items():
-            at = path / field / name
-            yield from rules.qualified_name(at, name)
-            if "/" not in name and name not in _RESOURCES and not name.startswith("hugepages-"):
-                yield rules.invalid(at, name, "must be a standard resource for containers or a name with a domain")
-            yield from rules.quantity(at, amount)
-    for name, request in resources.requests.items():
-        limit = resources.limits.get(name)
-        if limit is None:
-            continue
-        try:
-            exceeds = parse(request) > parse(limit)
-            differs = parse(request) != parse(limit)
-        except QuantityError:
-            continue
-        if exceeds:
-            yield rules.invalid(
-                path / "requests" / name, request, f"must be less than or equal to {name} limit of {limit}"
-            )
-        elif differs and ("/" in name or name.startswith("hugepages-")):
-            yield rules.invalid(path / "requests" / name, request, f"must be equal to {name} limit of {limit}")

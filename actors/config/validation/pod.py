@@ -1,16 +1,19 @@
 """The API's rules for a pod; reports all violations at once.
 
 Covers the rules of ValidatePodCreate that matter to a node: names, containers, volumes, policies, host settings. Leaves
-out fields that only the scheduler or other objects use (affinity terms, spread constraints, tolerations' keys).
+out affinity terms and spread constraints, which only the scheduler reads: with a bad one of these a static pod runs,
+but the API server refuses its mirror pod.
 Expects a pod after defaulting. Source: pkg/apis/core/validation of Kubernetes 1.36.
 """
 
 from collections.abc import Iterator
 
 from actors.config.validation import rules
-from actors.config.validation.container import validate_containers, validate_resources
+from actors.config.validation.container import validate_containers
 from actors.config.validation.problems import Path, Violation
-from actors.config.validation.security import validate_pod_security
+from actors.config.validation.resources import validate_pod_resources
+from actors.config.validation.scheduling import validate_scheduling
+from actors.config.validation.security import validate_apparmor_annotations, validate_pod_security
 from actors.config.validation.volume import validate_volumes
 from proto.common.safe_text import component_problem
 from proto.v1 import ObjectMeta, Pod, PodSecurityContext, PodSpec
@@ -19,12 +22,13 @@ RESTART_POLICIES = ("Always", "OnFailure", "Never")
 DNS_POLICIES = ("ClusterFirstWithHostNet", "ClusterFirst", "Default", "None")
 _MAX_NAMESERVERS = 3
 _MAX_SEARCHES = 32
+_MAX_SEARCH_CHARACTERS = 2048
 _MAX_ANNOTATION_BYTES = 256 * 1024
 
 
 def validate_pod(pod: Pod) -> tuple[Violation, ...]:
     """Return the violations in document order."""
-    return (*_metadata(pod.metadata), *_spec(pod.spec))
+    return (*_metadata(pod.metadata), *_spec(pod.spec), *validate_apparmor_annotations(pod))
 
 
 def _metadata(metadata: ObjectMeta) -> Iterator[Violation]:
@@ -49,12 +53,11 @@ def _spec(spec: PodSpec) -> Iterator[Violation]:
     yield from validate_containers(at, spec)
     yield from rules.one_of(at / "restartPolicy", spec.restart_policy, RESTART_POLICIES)
     yield from rules.one_of(at / "dnsPolicy", spec.dns_policy, DNS_POLICIES)
-    yield from rules.in_range(at / "terminationGracePeriodSeconds", spec.termination_grace_period_seconds, 0)
     yield from rules.in_range(at / "activeDeadlineSeconds", spec.active_deadline_seconds, 1, 2**31 - 1)
-    if spec.resources is not None:
-        yield from validate_resources(at / "resources", spec.resources)
+    yield from validate_pod_resources(at, spec)
     for name, amount in spec.overhead.items():
         yield from rules.quantity(at / "overhead" / name, amount)
+    yield from validate_scheduling(at, spec)
     yield from _host_settings(at, spec)
     yield from _names(at, spec)
     yield from _dns_config(at, spec)
@@ -128,6 +131,11 @@ def _dns_config(at: Path, spec: PodSpec) -> Iterator[Violation]:
         yield rules.invalid(
             at / "searches", len(config.searches), f"must not have more than {_MAX_SEARCHES} search paths"
         )
+    if (size := len(" ".join(config.searches))) > _MAX_SEARCH_CHARACTERS:
+        problem = f"must not have more than {_MAX_SEARCH_CHARACTERS} characters (including spaces) in the search list"
+        yield rules.invalid(at / "searches", size, problem)
+    for index, search in enumerate(config.searches):
+        yield from rules.search_domain(at / "searches" / index, search)
     for index, option in enumerate(config.options):
         if not option.name:
             yield rules.required(at / "options" / index)

@@ -1,5 +1,6 @@
 """The API's rules for probes and lifecycle handlers (postStart, preStop): one handler each, and ranges."""
 
+import re
 from collections.abc import Iterator
 
 from actors.config.validation import rules
@@ -8,30 +9,31 @@ from proto.v1 import Container, HTTPGetAction, IntOrString, Lifecycle, Lifecycle
 from proto.v1.scalars.base import json_name
 
 SCHEMES = ("HTTP", "HTTPS")
+_HEADER_NAME = re.compile(r"[-A-Za-z0-9]+", re.ASCII)
 _PROBE_HANDLERS = ("exec", "http_get", "tcp_socket", "grpc")
 _HOOK_HANDLERS = ("exec", "http_get", "tcp_socket", "sleep")
 
 
-def validate_probes(path: Path, container: Container, *, is_plain_init: bool) -> Iterator[Violation]:
+def validate_probes(path: Path, container: Container, *, is_regular_init: bool) -> Iterator[Violation]:
     """Yield the violations of a container's probes. An init container that is no sidecar may have none."""
     for attribute in ("liveness_probe", "readiness_probe", "startup_probe"):
         probe: Probe | None = getattr(container, attribute)
         at = path / json_name(attribute)
         if probe is None:
             continue
-        if is_plain_init:
+        if is_regular_init:
             yield Violation(at, "Forbidden: may not be set for init containers without restartPolicy=Always")
             continue
         yield from _probe(at, probe, is_readiness=attribute == "readiness_probe")
 
 
 def validate_lifecycle(
-    path: Path, lifecycle: Lifecycle | None, *, is_plain_init: bool, grace_period_s: int
+    path: Path, lifecycle: Lifecycle | None, *, is_regular_init: bool, grace_period_s: int
 ) -> Iterator[Violation]:
     """Yield the violations of lifecycle handlers; a sleep has to fit into the pod's grace period."""
     if lifecycle is None:
         return
-    if is_plain_init:
+    if is_regular_init:
         yield Violation(path, "Forbidden: may not be set for init containers without restartPolicy=Always")
         return
     for attribute in ("post_start", "pre_stop"):
@@ -83,8 +85,9 @@ def _http_get(path: Path, action: HTTPGetAction) -> Iterator[Violation]:
     yield from _port(path / "port", action.port)
     yield from rules.one_of(path / "scheme", action.scheme, SCHEMES)
     for index, header in enumerate(action.http_headers):
-        if not header.name or any(character in header.name for character in " :\t\r\n"):
-            yield rules.invalid(path / "httpHeaders" / index, header.name, "must be a valid HTTP header name")
+        if not _HEADER_NAME.fullmatch(header.name):
+            problem = "a valid HTTP header must consist of alphanumeric characters or '-'"
+            yield rules.invalid(path / "httpHeaders" / index, header.name, problem)
 
 
 def _port(path: Path, port: IntOrString) -> Iterator[Violation]:

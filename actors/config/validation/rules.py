@@ -14,6 +14,7 @@ from proto.v1.scalars.quantity import QuantityError, parse
 
 _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?", re.ASCII)
 _SUBDOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*", re.ASCII)
+_SEARCHED = re.compile(r"_?[a-z0-9]([-_a-z0-9]*[a-z0-9])?(\._?[a-z0-9]([-_a-z0-9]*[a-z0-9])?)*", re.ASCII)
 _QUALIFIED = re.compile(r"([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]", re.ASCII)
 _PORT_NAME = re.compile(r"[a-z0-9]([a-z0-9-]*[a-z0-9])?", re.ASCII)
 _ENV_NAME = re.compile(r"[ -<>-~]+", re.ASCII)
@@ -63,6 +64,14 @@ def subdomain(path: Path, value: str) -> Iterator[Violation]:
         yield required(path)
     elif len(value) > 253 or not _SUBDOMAIN.fullmatch(value):
         yield invalid(path, value, _SUBDOMAIN_RULE)
+
+
+def search_domain(path: Path, value: str) -> Iterator[Violation]:
+    """A domain that a resolver appends to names: like a subdomain, with '_' and a trailing dot if wanted, or `.`."""
+    name = value.removesuffix(".")
+    if value != "." and (len(name) > 253 or not _SEARCHED.fullmatch(name)):
+        rule = "must be lower case letters, digits, '-', '_' or '.', with a letter or digit at both ends of each part"
+        yield invalid(path, value, rule)
 
 
 def qualified_name(path: Path, value: str) -> Iterator[Violation]:

@@ -3,14 +3,16 @@
 Source: validatePodSpecSecurityContext and validateContainerSecurityContext of pkg/apis/core/validation.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from actors.config.validation import rules
 from actors.config.validation.problems import Path, Violation
-from proto.v1 import AppArmorProfile, PodSecurityContext, SeccompProfile, SecurityContext
+from proto.v1 import AppArmorProfile, Container, Pod, PodSecurityContext, SeccompProfile, SecurityContext
 
 _PROFILES = ("Localhost", "RuntimeDefault", "Unconfined")
 _MAX_APPARMOR_NAME = 4095
+_APPARMOR_KEY = "container.apparmor.security.beta.kubernetes.io/"
+_APPARMOR_WORDS = {"Unconfined": "unconfined", "RuntimeDefault": "runtime/default"}
 _MAX_ID = 2**31 - 1
 """Of users and groups."""
 
@@ -52,6 +54,33 @@ def validate_container_security(at: Path, context: SecurityContext, *, host_user
         yield Violation(
             at, "Invalid value: cannot set `allowPrivilegeEscalation` to false and `capabilities.Add` CAP_SYS_ADMIN"
         )
+
+
+def validate_apparmor_annotations(pod: Pod) -> Iterator[Violation]:
+    """Yield a violation where a container's legacy annotation names another AppArmor profile than the field."""
+    at = Path(("spec",))
+    yield from _unmatched(at / "initContainers", pod, pod.spec.init_containers)
+    yield from _unmatched(at / "containers", pod, pod.spec.containers)
+
+
+def _unmatched(path: Path, pod: Pod, containers: Sequence[Container]) -> Iterator[Violation]:
+    of_pod = pod.spec.security_context.app_armor_profile if pod.spec.security_context is not None else None
+    for index, container in enumerate(containers):
+        context = container.security_context
+        profile = (context.app_armor_profile if context is not None else None) or of_pod
+        annotation = pod.metadata.annotations.get(_APPARMOR_KEY + container.name)
+        if profile is None or annotation is None:
+            continue
+        at = path / index / "securityContext" / "appArmorProfile"
+        if profile.type == "Localhost":
+            name = annotation.removeprefix("localhost/")
+            if name == annotation:
+                yield Violation(at / "type", "Forbidden: apparmor type in annotation and field must match")
+            elif name != profile.localhost_profile:
+                problem = "Forbidden: apparmor profile in annotation and field must match"
+                yield Violation(at / "localhostProfile", problem)
+        elif annotation != _APPARMOR_WORDS.get(profile.type, annotation):
+            yield Violation(at / "type", "Forbidden: apparmor type in annotation and field must match")
 
 
 def _profiles(at: Path, seccomp: SeccompProfile | None, apparmor: AppArmorProfile | None) -> Iterator[Violation]:

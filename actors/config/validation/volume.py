@@ -8,15 +8,18 @@ from typing import Any
 
 from actors.config.validation import rules
 from actors.config.validation.problems import Path, Violation
+from actors.config.validation.references import validate_field_ref, validate_resource_field_ref
 from proto import v1
 from proto.v1.scalars.base import json_name
+from proto.v1.volumes.projected import ConfigMapProjection, SecretProjection
 from proto.v1.volumes.volume import VOLUME_SOURCES
 
+_WithItems = v1.SecretVolumeSource | v1.ConfigMapVolumeSource | SecretProjection | ConfigMapProjection
 HOST_PATH_TYPES = ("", "DirectoryOrCreate", "Directory", "FileOrCreate", "File", "Socket", "CharDevice", "BlockDevice")
 PULL_POLICIES = ("Always", "IfNotPresent", "Never")
-_FIELD_PATHS = frozenset(
-    {"metadata.name", "metadata.namespace", "metadata.uid", "metadata.labels", "metadata.annotations"}
-)
+_FIELD_PATHS = ("metadata.annotations", "metadata.labels", "metadata.name", "metadata.namespace", "metadata.uid")
+_LEAST_EXPIRY_S, _MOST_EXPIRY_S = 600, 2**32
+"""Of a service account's token."""
 
 
 def validate_volumes(at: Path, volumes: Sequence[v1.Volume]) -> Iterator[Violation]:
@@ -59,7 +62,7 @@ def _empty_dir(path: Path, source: v1.EmptyDirVolumeSource) -> Iterator[Violatio
         yield from rules.quantity(path / "sizeLimit", source.size_limit)
 
 
-def _items(path: Path, source: v1.SecretVolumeSource | v1.ConfigMapVolumeSource) -> Iterator[Violation]:
+def _items(path: Path, source: _WithItems) -> Iterator[Violation]:
     for index, item in enumerate(source.items):
         at = path / "items" / index
         if not item.key:
@@ -73,16 +76,35 @@ def _downward_api(path: Path, source: v1.DownwardAPIVolumeSource) -> Iterator[Vi
 
 
 def _projected(path: Path, source: v1.ProjectedVolumeSource) -> Iterator[Violation]:
+    taken: set[str] = set()
     for index, projection in enumerate(source.sources):
         at = path / "sources" / index
         found = [name for name in projection.__struct_fields__ if getattr(projection, name) is not None]
         if len(found) != 1:
             yield Violation(at, f"Forbidden: must specify exactly 1 volume type, not {len(found)}")
+        for field, objects in (("secret", projection.secret), ("configMap", projection.config_map)):
+            if objects is not None:
+                if not objects.name:
+                    yield rules.required(at / field / "name")
+                yield from _items(at / field, objects)
+                yield from _once(at / field / "items", objects.items, taken)
         if projection.downward_api is not None:
-            yield from _files(at / "downwardAPI" / "items", projection.downward_api.items)
+            items = projection.downward_api.items
+            yield from _files(at / "downwardAPI" / "items", items)
+            yield from _once(at / "downwardAPI" / "items", items, taken)
         token = projection.service_account_token
-        if token is not None and not token.path:
-            yield rules.required(at / "serviceAccountToken" / "path")
+        if token is not None:
+            expiry = at / "serviceAccountToken" / "expirationSeconds"
+            yield from rules.in_range(expiry, token.expiration_seconds, _LEAST_EXPIRY_S, _MOST_EXPIRY_S)
+            yield from _file_path(at / "serviceAccountToken" / "path", token.path)
+
+
+def _once(path: Path, items: Sequence[v1.KeyToPath | v1.DownwardAPIVolumeFile], taken: set[str]) -> Iterator[Violation]:
+    """Paths that no other source of the volume has."""
+    for index, item in enumerate(items):
+        if item.path and item.path in taken:
+            yield rules.invalid(path / index / "path", item.path, "conflicting duplicate paths")
+        taken.add(item.path)
 
 
 def _nfs(path: Path, source: v1.NFSVolumeSource) -> Iterator[Violation]:
@@ -101,13 +123,12 @@ def _files(path: Path, files: Sequence[v1.DownwardAPIVolumeFile]) -> Iterator[Vi
         yield from _mode(at / "mode", file.mode)
         if (file.field_ref is None) == (file.resource_field_ref is None):
             yield rules.required(at, "exactly one of fieldRef and resourceFieldRef is required")
-        elif file.field_ref is not None and file.field_ref.field_path.partition("[")[0] not in _FIELD_PATHS:
-            supported = sorted(_FIELD_PATHS)
-            yield from rules.one_of(at / "fieldRef" / "fieldPath", file.field_ref.field_path, supported)
+        elif file.field_ref is not None:
+            yield from validate_field_ref(at / "fieldRef", file.field_ref, _FIELD_PATHS)
         elif file.resource_field_ref is not None:
             if not file.resource_field_ref.container_name:
                 yield rules.required(at / "resourceFieldRef" / "containerName")
-            yield from rules.divisor(at / "resourceFieldRef" / "divisor", file.resource_field_ref)
+            yield from validate_resource_field_ref(at / "resourceFieldRef", file.resource_field_ref)
 
 
 def _file_path(path: Path, value: str) -> Iterator[Violation]:
@@ -128,6 +149,7 @@ _REQUIRED = {
     "host_path": "path",
     "secret": "secret_name",
     "config_map": "name",
+    "persistent_volume_claim": "claim_name",
     "nfs": "server",
     "image": "reference",
     "csi": "driver",

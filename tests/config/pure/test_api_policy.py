@@ -86,6 +86,13 @@ def test_object_that_is_no_pod_names_the_field() -> None:
     assert found.problem.startswith("spec.containers[0].image: must be text")
 
 
+@pytest.mark.parametrize("meta", ["x", ["x"], 5, True])
+def test_object_whose_metadata_is_no_object_is_no_pod(meta: Any) -> None:
+    found = decode(item() | {"metadata": meta}, SEEN)
+    assert isinstance(found, BadPod)
+    assert found.problem.startswith("metadata: must be a mapping")
+
+
 def test_status_gets_all_but_the_spec() -> None:
     one = pod(annotations=MIRROR)
     assert is_mirror(one)

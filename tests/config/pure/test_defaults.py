@@ -105,6 +105,12 @@ def test_grace_period_of_zero_is_kept() -> None:
     assert defaulted()["terminationGracePeriodSeconds"] == 30
 
 
+def test_negative_grace_period_is_one_second() -> None:
+    assert defaulted(terminationGracePeriodSeconds=-1)["terminationGracePeriodSeconds"] == 1
+    probe = {"grpc": {"port": 1}, "terminationGracePeriodSeconds": -1}
+    assert container(livenessProbe=probe)["livenessProbe"]["terminationGracePeriodSeconds"] == -1
+
+
 @given(st.booleans(), st.sampled_from(["", "a:1", "a"]), st.sampled_from([{}, {"limits": {"cpu": "1"}}]))
 def test_defaulting_twice_changes_nothing(host: bool, image: str, resources: dict[str, Any]) -> None:
     spec = {

@@ -112,6 +112,8 @@ ONLY_REDUCED = {"featureGates": {"ReduceDefaultCrashLoopBackOffDecay": True, "Ku
         ({"logging": {"verbosity": 5}}, "verbosity", 5),
         ({"cgroupRoot": "/kube"}, "cgroup_root", "/kube"),
         ({"featureGates": {"AllowDNSOnlyNodeCSR": True}}, "dns_only_serving_certificate", True),
+        ({"featureGates": {"PodLogsQuerySplitStreams": True}}, "split_log_streams", True),
+        ({}, "split_log_streams", False),
         ({"featureGates": {"GracefulNodeShutdownBasedOnPodPriority": False}}, "keep_shutdown_times", False),
         ({"maxParallelImagePulls": 3}, "serialize_image_pulls", False),
         ({"evictionHard": {}}, "eviction_hard", {}),
