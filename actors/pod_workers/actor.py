@@ -22,8 +22,9 @@ from actors._host import selinux
 from actors._host.files.own_pods import OwnPods, is_marked, mark_pod
 from actors._host.node.critical import is_static
 from actors._host.node.shutdown import ended_by_shutdown
+from actors._host.system import agent_id
 from actors.pod_workers.address_search import AddressSearch
-from actors.pod_workers.admission import RuntimeFeatures, Share
+from actors.pod_workers.admission import RuntimeFeatures
 from actors.pod_workers.admission.admission_queue import AdmissionCallbacks, AdmissionQueue
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
 from actors.pod_workers.assembly import (
@@ -37,7 +38,7 @@ from actors.pod_workers.assembly import (
 from actors.pod_workers.checkpoint import Checkpoint
 from actors.pod_workers.cri_config.resolv_conf import ResolvConfCheck
 from actors.pod_workers.decide.termination import end_grace_s
-from actors.pod_workers.model.desired import Desired, full_name
+from actors.pod_workers.model.desired import API, Desired, full_name
 from actors.pod_workers.model.end_record import remaining_grace_s
 from actors.pod_workers.model.orphans import ForeignPods, orphan_pod, replaced, runs_under
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
@@ -50,6 +51,8 @@ from actors.pod_workers.stuck_pods import StuckPods
 from actors.pod_workers.timeline import StartTimelines
 from actors.pod_workers.worker import InitialState, PodWorker
 from actors.pod_workers.worker_states import NotBegun, described, not_begun, set_gauges, states
+from proto.agent.supervisor import CgroupDriver
+from proto.node.image_pull import KeepPulls
 from proto.node.runtime import EMBEDDED
 from proto.pods.pod_workers import (
     EvictPod,
@@ -71,7 +74,7 @@ from proto.pods.pod_workers import (
     VolumesMounted,
 )
 from proto.pods.probe import GetResults
-from proto.pods.status import ListPods
+from proto.pods.status import ListPods, RemovePod
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, Refused
 from proto.wire.message import Done
@@ -105,13 +108,15 @@ class PodWorkers(Actor):
         self._waiting: dict[str, list[str]] = defaultdict(list)
         """Full name of a pod to UIDs that wait until the present pod of that name is gone."""
         self._views: dict[str, PodView] = {}
+        """Pods in the runtime that no worker has taken: listed at start, or left when a worker ended."""
         self._failed: set[str] = set()
         """UIDs of pods whose worker failed and has no successor yet: the runtime's state of them is not known."""
-        """Pods in the runtime that no worker has taken: listed at start, or left when a worker ended."""
         self._foreign = ForeignPods(OwnPods(self.settings.root_dir, take_over=self.settings.take_over))
         self._admit_again: set[str] = set()
         """Pods that have sandboxes left from an ended worker: admission decides on them as on new ones."""
         self._runtime_seen = False
+        self._for_runtime = "it has not answered yet"
+        """Why pods wait for the container runtime; empty once it is seen."""
         self._statuses: dict[str, PodStatus] = {}
         self._results: dict[str, list[ProbeResult]] = defaultdict(list)
         self._complete = False
@@ -123,8 +128,10 @@ class PodWorkers(Actor):
     async def rebuild(self) -> None:
         """Read the machine and the checkpoint, list the runtime's pods, and ask status and probe for their facts."""
         ips = self.blocking(HOST_INFO_S, find_host_ips, self.settings)  # beside the rest: the resolver may be slow
-        host = await self.blocking(HOST_INFO_S, read_host_info, self.settings)
-        self._assemble(host)
+        host = await self.blocking(HOST_INFO_S, read_host_info, self.settings, self.bus.supervisor_pidfd)
+        # Recorded, so that a replay knows whether the agent had started anew.
+        agent = await self.blocking(HOST_INFO_S, agent_id, self.bus.supervisor_pidfd)
+        self._assemble(host, agent)
         statuses = self.spawn(self._published_statuses(), "statuses")
         results = self.peer("probe").ask(GetResults(), RESULTS_S)
         await self._see_runtime()
@@ -144,6 +151,7 @@ class PodWorkers(Actor):
         """By UID; empty when status does not answer. A status that restarts meanwhile is asked again."""
         deadline = time.monotonic() + STATUSES_S
         while (left_s := deadline - time.monotonic()) > 0:
+            self._remove_old_ends()
             try:
                 pods = (await self.peer("status").ask(ListPods(), left_s)).pods
             except ActorDead:
@@ -155,26 +163,36 @@ class PodWorkers(Actor):
                 return {one.metadata.uid: one.status for one in pods if one.status and not ended_by_shutdown(one)}
         return {}
 
-    def _assemble(self, host: HostInfo) -> None:
+    def _assemble(self, host: HostInfo, agent: str) -> None:
         """Build the parts in the order in which a new pod passes them."""
         events = Recorder(self.peer("events"))
-        self.checkpoint = Checkpoint(self)
+        self.checkpoint = Checkpoint(self, agent)
         callbacks = AdmissionCallbacks(
-            decided=self._decided,
+            start_worker=self._give_worker,
             end_pod=self._end_pod,
             save_checkpoint=self.checkpoint.save,
             after=self.after,
             events=events,
             shares_changed=lambda: self.cgroups.pods_changed(),  # noqa: PLW0108 - built below
             allocated=lambda pod: self.allocations.current(pod),  # noqa: PLW0108 - built below
+            actuated=lambda uid: self.allocations.still_held(uid),  # noqa: PLW0108 - built below
             may_decide=lambda uid: self.api_gate.may_decide(uid),  # noqa: PLW0108 - built below
             refresh_node=lambda uid: self.api_gate.refresh_node(uid),  # noqa: PLW0108 - built below
             assign=lambda uid, trial: self.assignments.assign(uid, trial=trial),
             release=lambda uid: self.assignments.pod_gone(uid),  # noqa: PLW0108 - built below
+            retry_resizes=lambda: self.allocations.retry_pending_resizes("pods_removed"),
         )
-        self.admission_queue = AdmissionQueue(self.desired, host.node, callbacks, self.checkpoint.saved.rejected)
-        self.api_gate = ApiAdmissionGate(self, self.desired, self.admission_queue)
-        self.api_gate.recover()
+        saved = self.checkpoint.saved
+        self.admission_queue = AdmissionQueue(
+            self.desired, host.node, callbacks, saved.rejected, saved.rejected_before,
+            saved.rejected_by_earlier_start, saved.served_by_other_agent,
+        )  # fmt: skip
+        self.api_gate = ApiAdmissionGate(
+            self, self.desired, self.admission_queue, self._go_on_alone,
+            lambda uid: uid in self.workers or self._has_processes(uid),
+            lambda: self.allocations.retry_pending_resizes("periodic_retry"),
+        )  # fmt: skip
+        self.api_gate.recover(is_new_agent=not saved.is_settled, other_served=saved.awaits_server, ran=saved.ran)
         self.allocations = AllocationManager(
             self,
             events,
@@ -194,28 +212,34 @@ class PodWorkers(Actor):
             on_new_pod=self._check_complete,
             on_terminated=self._pod_terminated,
         )
-        self.cgroups = NodeCgroups(self, events, self._shares)
+        self.cgroups = NodeCgroups(self, events, self.admission_queue.shares, self.is_complete)
         endpoint = self.settings.container_runtime_endpoint
         self._stuck = StuckPods(self, events, self._known_pods, "" if endpoint == EMBEDDED else endpoint)
         self.cgroups.begin(host.machine, host.node.allocatable["memory"])
 
     async def _see_runtime(self) -> None:
-        """List the runtime's pods, once; no pod starts before that has succeeded."""
+        """List the runtime's pods, once; no pod starts before that has succeeded, and the cgroup driver is known."""
         try:
             sandboxes, containers = self.context.cri.list_pod_sandbox(), self.context.cri.list_containers()
-            status = self.context.cri.status()
+            status, driver = self.context.cri.status(), self.context.cri.cgroup_driver()
             self._views = PodView.by_pod(await sandboxes, await containers)
             answer = await status
             self.context.network.seen(answer)
             features = RuntimeFeatures.from_status(answer)
             self.admission_queue.node = replace(self.admission_queue.node, features=features)
             self.context.userns.handlers = features.user_namespaces
+            waits = await compare_driver(driver, self.settings.cgroup_driver, self._driver_told)
         except CriError as error:
-            log.warning("the container runtime does not answer, pods wait for it: %s", error)
+            waits = f"it does not answer: {error}"
+        self._for_runtime = waits
+        if waits:
+            log.warning("pods wait for the container runtime: %s", waits)
             self.after(RUNTIME_RETRY_S, lambda: self.spawn(self._see_runtime_again(), "see_runtime"))
             return
         self._runtime_seen = True
-        self.spawn(compare_driver(self.context.cri, self.settings.cgroup_driver), "compare_driver")
+
+    def _driver_told(self, name: str) -> None:
+        self.peer("supervisor").tell(CgroupDriver(name=name))
 
     async def _see_runtime_again(self) -> None:
         await self._see_runtime()
@@ -244,14 +268,23 @@ class PodWorkers(Actor):
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002
         """Send status, probe, pleg and objects all pods again, or those known so far."""
+        if name == "status":
+            self._remove_old_ends()
         if name in FED:
             self.context.published.resend(name, full=self._complete)
         if name == "resources":
             self.assignments.resend(full=self._complete)
+        if name == "image_pull" and self._complete:
+            self._keep_pulls()
         if name == "volume":
             for worker in self.workers.values():
                 if worker.pod.spec.volumes and worker.stage == "sync":
                     worker.volumes_changed()  # a restarted volume actor has to learn the volumes' content
+
+    def _remove_old_ends(self) -> None:
+        """A pod's end may be in the checkpoint of status after the pod has begun anew. Other statuses stay."""
+        for uid, (reason, message) in self.admission_queue.old_ends().items():
+            self.peer("status").tell(RemovePod(pod_uid=uid, reason=reason, message=message))
 
     def is_complete(self) -> bool:
         """Return True when every source and the runtime have reported their pods."""
@@ -266,6 +299,14 @@ class PodWorkers(Actor):
             for name in FED:
                 self.context.published.resend(name, full=True)
             self.assignments.resend(full=True)
+            self._keep_pulls()
+            self.checkpoint.settled()
+
+    def _keep_pulls(self) -> None:
+        """Withdraw pulls that an earlier process has asked for, of pods that are gone since."""
+        ending = {uid for uid, worker in self.workers.items() if worker.stage != "sync"}
+        wanted = (self.desired.pods.keys() | self.workers.keys()) - ending
+        self.context.images.tell(KeepPulls(pod_uids=tuple(wanted)))
 
     # Wanted pods
 
@@ -295,7 +336,9 @@ class PodWorkers(Actor):
             if uid in self.workers:
                 self.allocations.update(uid)
         self._enter(change.added)
-        self.allocations.retry("pods_added" if change.added else "pod_updated" if change.updated else "pods_removed")
+        self.allocations.retry_pending_resizes(
+            "pods_added" if change.added else "pod_updated" if change.updated else "pods_removed"
+        )
 
     def _reconcile_all(self) -> None:
         """Give every wanted pod a worker, and every unwanted one a worker that ends it."""
@@ -308,8 +351,10 @@ class PodWorkers(Actor):
         self._end_orphans()  # first: a static pod waits for an orphan of its full name
         if self.desired.ready():
             self._forget_gone()
+        if API in self.desired.seen:
+            self.checkpoint.server_answered()
         self._enter(uid for uid in self.desired.pods if uid not in self.workers)
-        self.allocations.retry("pods_added")
+        self.allocations.retry_pending_resizes("pods_added")
         self.assignments.listed.reconciled()
         self._check_complete()
         self.cgroups.pods_changed()
@@ -322,12 +367,23 @@ class PodWorkers(Actor):
         self.allocations.keep(set(wanted))
         self.context.ends.keep(wanted | self.workers.keys())
 
-    def _shares(self) -> list[Share] | None:
-        return self.admission_queue.shares() if self.is_complete() else None
-
     def _enter(self, uids: Iterable[str]) -> None:
-        accepted = [uid for uid in uids if not self._is_refused(uid)]
+        wanted = list(uids)
+        self.admission_queue.count(uid for uid in wanted if self._has_processes(uid) and self._awaits_server(uid))
+        accepted = [uid for uid in wanted if not self._awaits_server(uid) and not self._is_refused(uid)]
+        if not self.admission_queue.rejected_before.isdisjoint(accepted):
+            self.checkpoint.save_soon()  # else the next process would decide on them again
+        for uid in self.admission_queue.decide_again(accepted):
+            self._begin_anew(uid)
         self.admission_queue.add(accepted, self._is_beyond_admission, self._has_ended)
+
+    def _awaits_server(self, uid: str) -> bool:
+        return self.api_gate.awaits_server(uid, runs=self._has_processes(uid))
+
+    def _go_on_alone(self) -> None:
+        self.checkpoint.settled()
+        if self._runtime_seen:
+            self._reconcile_all()
 
     def _is_refused(self, uid: str) -> bool:
         """Return True for a pod that must not begin. Asked before admission, which would mark the pod as ours."""
@@ -343,16 +399,27 @@ class PodWorkers(Actor):
 
     def _has_ended(self, uid: str) -> bool:
         """Return True for a pod with a final phase and without processes."""
-        view = self._views.get(uid)
-        return self._phase(self.desired.pods[uid]) in TERMINAL_PHASES and not (view is not None and view.has_processes)
+        return self._phase(self.desired.pods[uid]) in TERMINAL_PHASES and not self._has_processes(uid)
+
+    def _has_processes(self, uid: str) -> bool:
+        return uid in self._views and self._views[uid].has_processes
+
+    def _begin_anew(self, uid: str) -> None:
+        """Forget the end of a pod that an earlier start of the agent rejected or evicted."""
+        self._statuses.pop(uid, None)
+        self.context.ends.forget(uid)  # a deletion since has a grace period of its own
+        self.peer("status").tell(RemovePod(pod_uid=uid))
+        is_deleted = self.desired.pods[uid].metadata.deletion_timestamp is not None
+        if not is_deleted and not self._has_processes(uid):
+            self._admit_again.add(uid)
 
     def _phase(self, pod: Pod) -> str | None:
         return (self._statuses.get(pod.metadata.uid) or pod.status).phase
 
-    def _decided(self, uid: str) -> None:
+    def _give_worker(self, uid: str) -> None:
         """Give an admitted or rejected pod its worker."""
         pod = self.allocations.current(self.desired.pods[uid])
-        goes_on = uid in self._views and self._views[uid].has_processes  # it gets a worker in any case
+        goes_on = self._has_processes(uid)  # it gets a worker in any case
         unclaimed = {} if self.desired.ready() else self._views
         others = (worker.pod for worker in self.workers.values())
         if is_static(pod) and not goes_on and runs_under(pod, others, unclaimed):
@@ -404,6 +471,8 @@ class PodWorkers(Actor):
         if termination is None:
             self.allocations.admitted(pod)
             self.api_gate.pod_admitted(uid)
+            if self.desired.from_api(uid):
+                self.checkpoint.has_begun(uid)
         PodWorker.start(
             self.context,
             pod,
@@ -426,7 +495,8 @@ class PodWorkers(Actor):
         self.admission_queue.pod_terminated(uid)
         self.assignments.pod_gone(uid)
         self.api_gate.pod_gone(uid)
-        self.allocations.retry("pods_removed")
+        self.checkpoint.has_terminated(uid)
+        self.allocations.retry_pending_resizes("pods_removed")
 
     def _remove(self, uid: str) -> None:
         self._statuses.pop(uid, None)
@@ -576,8 +646,9 @@ class PodWorkers(Actor):
 
     @handles(SetNodeShutdown)
     def on_node_shutdown(self, message: SetNodeShutdown) -> None:
-        """From node: while the machine shuts down, new pods are rejected."""
+        """From node: while the machine shuts down, new pods are rejected, and resizes wait."""
         self.admission_queue.shutting_down = message.shutting_down
+        self.allocations.retry_pending_resizes("periodic_retry")
 
     @handles(SetHostIPs)
     def on_host_ips(self, message: SetHostIPs) -> None:
@@ -591,6 +662,7 @@ class PodWorkers(Actor):
     def on_pressure(self, message: SetNodePressure) -> None:
         """From eviction: conditions of the node that admission checks."""
         self.admission_queue.pressure = message.conditions
+        self.allocations.retry_pending_resizes("periodic_retry")
 
     @handles(ResourcesState)
     def on_resources_state(self, state: ResourcesState) -> None:
@@ -645,7 +717,7 @@ class PodWorkers(Actor):
             self.workers,
             self._waiting,
             self.api_gate.may_decide,
-            self._runtime_seen,
+            self._for_runtime,
             self.assignments.waiting(),
         )
         return found | self._foreign.refused

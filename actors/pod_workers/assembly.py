@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from actors._base import Actor
@@ -11,7 +11,8 @@ from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.client import Cri
 from actors._cri.errors import CriError, Unimplemented
 from actors._cri.relay import RelayedCri
-from actors._host.machine import Machine, read_machine, thermal_throttle_paths
+from actors._host.first_look import machine_of_agent
+from actors._host.machine import Machine, thermal_throttle_paths
 from actors._host.node.addresses import LOOPBACK, configured_ips, host_ips
 from actors._metrics import kubelet as metrics
 from actors._objects.peer import objects_of
@@ -38,7 +39,7 @@ DRIVER_NEEDED_FROM = "1.37.0"
 
 @dataclass(frozen=True)
 class HostInfo:
-    """The machine as it is when the actor starts."""
+    """The machine as it was when the agent started."""
 
     machine: Machine
     node: NodeInfo
@@ -46,9 +47,9 @@ class HostInfo:
     masked_paths: tuple[str, ...]
 
 
-def read_host_info(settings: Settings) -> HostInfo:
+def read_host_info(settings: Settings, supervisor_pidfd: int) -> HostInfo:
     """Read the machine. Blocks on the disk. Raises OSError, QuantityError."""
-    machine = read_machine(settings.root_dir)
+    machine = machine_of_agent(settings.root_dir, settings.run_dir, supervisor_pidfd)
     return HostInfo(
         machine=machine,
         node=node_info(settings, machine),
@@ -70,21 +71,26 @@ def find_host_ips(settings: Settings) -> tuple[str, ...]:
     return () if settings.kubeconfig and without_any else found
 
 
-async def compare_driver(cri: Cri, ours: str) -> None:
-    """Report a runtime with another cgroup driver: it did not answer at the agent's start, or has changed since.
+async def compare_driver(asked: Awaitable[str], ours: str, told: Callable[[str], None]) -> str:
+    """The reason why no pod may start yet by the runtime's cgroup driver; empty when it is ours, or has no name.
 
-    A gauge shows a runtime that cannot name its driver, as containerd 1.x cannot.
+    `asked` is the call, and `told` gets its answer. Where the runtime was away at the agent's start, the agent took the
+    driver of the last start or the configured one. As with the kubelet, only a runtime without the rpc, such as
+    containerd 1.x, leaves the choice to the configuration; a gauge shows that runtime.
     """
     try:
-        driver = await cri.cgroup_driver()
+        driver = await asked
+    except Unimplemented:
+        metrics.LOSING_SUPPORT.set(1, DRIVER_NEEDED_FROM)
+        told("")
+        return ""
     except CriError as error:
-        log.debug("the container runtime does not tell its cgroup driver: %s", error)
-        if isinstance(error, Unimplemented):
-            metrics.LOSING_SUPPORT.set(1, DRIVER_NEEDED_FROM)
-        return
+        return f"it does not tell its cgroup driver: {error}"
     metrics.LOSING_SUPPORT.drop(DRIVER_NEEDED_FROM)
-    if driver not in ("", ours):
-        log.error("the container runtime uses cgroup driver %s, the agent %s; restart the agent", driver, ours)
+    told(driver)
+    if driver in ("", ours):
+        return ""
+    return f"its cgroup driver is {driver}, the agent's {ours}; the agent ends and has to start again"
 
 
 def make_context(

@@ -47,22 +47,30 @@ class Actions:
         )
 
 
-def sandbox_change(pod: Pod, view: PodView) -> tuple[bool, int, str]:
-    """(a new sandbox is needed, its attempt, ID of the present one)."""
+def sandbox_change(pod: Pod, view: PodView, *, misplaced: bool = False) -> tuple[bool, int, str]:
+    """(a new sandbox is needed, its attempt, ID of the present one). `misplaced`: see `compute_actions`."""
     if not view.sandboxes:
         return True, 0, ""
     newest = view.sandboxes[0]
     ready = [sandbox for sandbox in view.sandboxes if sandbox.state == "ready"]
-    if len(ready) > 1 or newest.state != "ready":
+    if len(ready) > 1 or newest.state != "ready" or misplaced:
         return True, newest.attempt + 1, newest.id
     if not pod.spec.host_network and not newest.ips:
+        return True, newest.attempt + 1, newest.id
+    # A manifest with a fixed UID may change its network. Only a complete record tells the sandbox's own.
+    if newest.complete and newest.host_network != bool(pod.spec.host_network):
         return True, newest.attempt + 1, newest.id
     return False, newest.attempt, newest.id
 
 
-def compute_actions(pod: Pod, view: PodView, probes: ProbeLookup, *, resetting: bool = False) -> Actions:
-    """The next actions for a pod in its sync stage. `resetting`: its status has AllContainersRestarting."""
-    create, attempt, sandbox_id = sandbox_change(pod, view)
+def compute_actions(
+    pod: Pod, view: PodView, probes: ProbeLookup, *, resetting: bool = False, misplaced: bool = False
+) -> Actions:
+    """The next actions for a pod in its sync stage.
+
+    `resetting`: its status has AllContainersRestarting. `misplaced`: it runs outside its cgroup, and has to move there.
+    """
+    create, attempt, sandbox_id = sandbox_change(pod, view, misplaced=misplaced)
     reset = to_reset(pod, view, begun=resetting)
     if reset:
         return Actions(sandbox_id=sandbox_id, reset=reset)

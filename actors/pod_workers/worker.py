@@ -12,7 +12,7 @@ import logging
 import math
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any, Literal
 
@@ -50,6 +50,7 @@ from actors.pod_workers.steps.sync import (
 )
 from actors.pod_workers.timeline import StartTimeline
 from proto.node.container_gc import PodTerminated
+from proto.node.image_pull import DropPulls
 from proto.pods.pod_workers import PodTrace, ProbeResult
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
@@ -60,6 +61,12 @@ Stage = Literal["sync", "terminating", "terminated"]
 
 RETRY_PEER_S = 0.1
 """After a peer died or did not answer: the supervisor restarts it at once."""
+SHOW_EXITS_S = 0.1
+"""Before the exits of a pod that ends are published: most pods have ended by then, and exits together are published
+once."""
+PUBLISH_ENDED_S = 3.0
+"""Before a change of the object of a deleted pod that has ended is published: most are gone before. Each status write
+comes back as such a change, and so does the deletion itself."""
 RETRY_RUNTIME_S = 1.0
 """While the runtime's endpoint does not answer."""
 
@@ -126,10 +133,14 @@ class PodWorker(PooledActor):
         self._kind = "create"
         """The kubelet's name for the next step: create, sync or update."""
         self._timer: TimerHandle | None = None
+        self._late: TimerHandle | None = None
+        """Of a step that nothing waits for."""
         self._deadline: TimerHandle | None = None
         """Of activeDeadlineSeconds: it also ends a pod whose step hangs in a pull or a hook."""
         self._end_by = math.inf
         """Monotonic seconds: the end of the pod's grace period."""
+        self._is_stopping = self._shows_exits = False
+        """The terminating step stops the containers; a task publishes the exits meanwhile."""
         self._finished = False
         self._is_wanted_again = False
         metrics.worker_started(pod, initial.view, initial.termination)
@@ -186,6 +197,7 @@ class PodWorker(PooledActor):
 
     def _update(self, pod: Pod, desired: Pod, pending: Pending | None) -> None:
         self.resizer.pending = pending
+        was_deleted = self.pod.metadata.deletion_timestamp is not None
         if not equal(resources_of(pod), resources_of(self.pod)):
             self.resizer.granted(pod)
         metrics.resizes_requested(self.scope.desired, desired)
@@ -196,7 +208,10 @@ class PodWorker(PooledActor):
         self.context.published.uses(pod)
         self._end_as_requested()
         self._watch_deadline()
-        self._wake()
+        if was_deleted and self.stage == "terminated":
+            self._wake_late()
+        else:
+            self._wake()
 
     def _watch_deadline(self) -> None:
         if self._deadline is not None:
@@ -226,7 +241,7 @@ class PodWorker(PooledActor):
     def _end(self, termination: TerminationRequest) -> None:
         before = self.termination
         self._is_wanted_again = self._is_wanted_again and not termination.deleted
-        if self._accept_termination(termination):
+        if self._accept_termination(termination) and not self._changes_grace_only(before):
             wait_s = kill_wait_s(self.pod, termination)
             if wait_s is not None:
                 self.after(wait_s, self._kill_overdue)
@@ -234,6 +249,12 @@ class PodWorker(PooledActor):
             if self._step is not None and shortened:
                 self._step.cancel()  # its end starts the next step
             self._wake()
+
+    def _changes_grace_only(self, before: TerminationRequest | None) -> bool:
+        """True when the pod has ended and its request differs from `before` in the grace period: no step reads it."""
+        if self.stage != "terminated" or before is None or self.termination is None:
+            return False
+        return replace(before, grace_period_s=self.termination.grace_period_s) == self.termination
 
     def _kill_overdue(self) -> None:
         if self.stage == "terminating":
@@ -248,6 +269,8 @@ class PodWorker(PooledActor):
         if self.stage == "sync":
             self.stage = "terminating"
             self.report.terminating = True
+            # Its pulls would delay those of other pods. An ask that failed here may still be on its way.
+            self.context.images.tell(DropPulls(pod_uid=self.pod.metadata.uid))
             if termination.reason == reasons.DEADLINE_EXCEEDED:
                 self.context.events.pod(self.pod, "Normal", termination.reason, termination.message)
         return self.termination != before
@@ -258,7 +281,35 @@ class PodWorker(PooledActor):
 
     def _runtime_changed(self, exited: tuple[str, ...]) -> None:
         self.runtime.mark_stale(exited)
+        if exited and self._is_stopping and not self._shows_exits:
+            self._shows_exits = True
+            self.spawn(self._show_exits(), "show_exits")
         self._wake()
+
+    async def _show_exits(self) -> None:
+        """Publish exited containers while others still end: a hook may take the whole grace period.
+
+        The step publishes the last exit itself: not before the sandboxes are stopped and the claims are unprepared.
+        """
+        wait_s = SHOW_EXITS_S
+        try:
+            while self._is_stopping and self.runtime.has_exits:
+                await self.sleep(wait_s)
+                if self._is_stopping:
+                    wait_s = await self._publish_exits()
+        finally:
+            self._shows_exits = False
+
+    async def _publish_exits(self) -> float:
+        """Read and publish exits once. Seconds until the next look, if an exit is left."""
+        try:
+            view = await self.runtime.exits()
+        except CriError as error:
+            log.debug("%s: cannot read its exits, trying again: %s", log_name(self.pod), error)
+            return RETRY_RUNTIME_S
+        if view is not None and self._is_stopping:
+            self.report.publish(view, self.termination)
+        return SHOW_EXITS_S if view is not None else RETRY_RUNTIME_S
 
     def _probed(self, results: tuple[ProbeResult, ...]) -> None:
         if self.report.take_results(results):
@@ -276,11 +327,17 @@ class PodWorker(PooledActor):
         if self._step is None and not self._finished:
             self._begin()
 
+    def _wake_late(self) -> None:
+        """Run a step in PUBLISH_ENDED_S at the latest."""
+        if self._late is None:
+            self._late = self.after(PUBLISH_ENDED_S, self._wake)
+
     def _begin(self) -> None:
         self._dirty = False
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        for timer in (self._timer, self._late):
+            if timer is not None:
+                timer.cancel()
+        self._timer = self._late = None
         self._step = self.spawn(self._run_step(), f"{self.stage} {self.pod.metadata.name}")
         self._step.add_done_callback(lambda step: self.post(self._step_done, step, name="step_done"))
 
@@ -365,6 +422,7 @@ class PodWorker(PooledActor):
         grace_s = end_grace_s(self.pod, self.termination.grace_period_s)
         end_by = self.context.ends.end_by(self.pod.metadata.uid, time.monotonic() + grace_s)
         self._end_by = min(self._end_by, end_by)
+        self._is_stopping = True
         try:
             await self.killing.end_pod(self._end_by)
         except CriError as error:
@@ -372,6 +430,8 @@ class PodWorker(PooledActor):
                 message = f"error killing pod: {error.grpc_text()}"
                 self.context.events.pod(self.pod, "Warning", "FailedKillPod", message)
             raise
+        finally:
+            self._is_stopping = False
         view = await self.runtime.stopped()
         if view.has_processes:
             return RETRY_RUNTIME_S  # an abandoned call may have taken effect after all

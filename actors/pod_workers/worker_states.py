@@ -14,7 +14,7 @@ from actors._base.messaging.waits import Standing, Subject
 from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model import reasons
-from actors.pod_workers.model.desired import Desired
+from actors.pod_workers.model.desired import Desired, full_name
 from actors.pod_workers.model.metrics import static_label
 from actors.pod_workers.model.orphans import is_rebuilt
 from actors.pod_workers.resources.resize_conditions import Pending
@@ -53,21 +53,21 @@ def not_begun(
     workers: Mapping[str, PodWorker],
     waiting: Mapping[str, list[str]],
     may_decide: Callable[[str], bool],
-    runtime_seen: bool,
+    for_runtime: str,
     for_resources: Mapping[str, str],
 ) -> dict[str, str]:
     """NAMESPACE/NAME of each wanted pod without a worker to the reason.
 
-    `waiting`: UIDs that wait for another pod of their full name. `may_decide`: see AdmissionCallbacks. `for_resources`:
-    UID to what the pod waits for.
+    `waiting`: UIDs that wait for another pod of their full name. `may_decide`: see AdmissionCallbacks. `for_runtime`:
+    why all wait for the runtime; empty once it is seen. `for_resources`: UID to what the pod waits for.
     """
     for_name = {uid for uids in waiting.values() for uid in uids}
     found = {}
     for uid, pod in desired.pods.items():
         if uid not in workers:
             why = "it waits for others to be admitted, or for pods that end to make room for it"
-            if not runtime_seen:
-                why = "it waits for the container runtime, which does not answer"
+            if for_runtime:
+                why = f"it waits for the container runtime: {for_runtime}"
             elif uid in for_name:
                 why = "it waits for the pod that had its name before to be gone"
             elif uid in for_resources:
@@ -107,13 +107,20 @@ class NotBegun:
 
 
 def set_gauges(workers: Mapping[str, PodWorker], desired: Desired, pending: Mapping[str, Pending]) -> None:
-    """Set the kubelet's gauges of pods (HandlePodCleanups in pkg/kubelet/kubelet_pods.go)."""
-    working = Counter((worker.stage, *_kind(worker.pod, uid in desired.pods)) for uid, worker in workers.items())
+    """Set the kubelet's gauges of pods (HandlePodCleanups in pkg/kubelet/kubelet_pods.go).
+
+    The kubelet has no worker for a pod that it rejects. It has one for a static pod that waits for its predecessor.
+    """
+    known = {uid: worker for uid, worker in workers.items() if not _is_only_rejected(worker)}
+    working = Counter((worker.stage, *_kind(worker.pod, uid in desired.pods)) for uid, worker in known.items())
     active = Counter(
         static_label(worker.pod)
-        for uid, worker in workers.items()
+        for uid, worker in known.items()
         if uid in desired.pods and worker.stage != "terminated"
     )
+    waiting = _waiting_for_name(workers, desired)
+    working["sync", "desired", "true"] += waiting
+    active["true"] += waiting
     wanted = Counter(map(static_label, desired.pods.values()))
     metrics.WORKING_PODS.replace((labels, working[labels]) for labels in WORKING)
     metrics.ACTIVE_PODS.replace(((static,), active[static]) for static in STATIC)
@@ -124,6 +131,21 @@ def set_gauges(workers: Mapping[str, PodWorker], desired: Desired, pending: Mapp
     refused = Counter(one.reason.lower() for one in pending.values() if one.reason)
     metrics.RESIZES_PENDING.replace(((reason,), count) for reason, count in refused.items())
     metrics.RESIZES_IN_PROGRESS.set(sum(worker.resizer.progress is not None for worker in workers.values()))
+
+
+def _is_only_rejected(worker: PodWorker) -> bool:
+    """Return True for a rejected pod of which nothing was there, unless it is being deleted."""
+    if worker.runtime.view.sandboxes or worker.pod.metadata.deletion_timestamp is not None:
+        return False
+    termination = worker.termination
+    return termination is not None and not termination.deleted and termination.message.startswith(reasons.REJECTED)
+
+
+def _waiting_for_name(workers: Mapping[str, PodWorker], desired: Desired) -> int:
+    """Number of static pods that wait until another one of their full name is gone."""
+    names = {full_name(worker.pod) for worker in workers.values()}
+    waiting = (pod for uid, pod in desired.pods.items() if uid not in workers)
+    return sum(is_static(pod) and full_name(pod) in names for pod in waiting)
 
 
 def _kind(pod: Pod, desired: bool) -> tuple[str, str]:

@@ -21,14 +21,21 @@ class Timer:
 
 
 class Clock:
-    """Virtual Unix time in seconds. Events of the same time run in the order of their calls."""
+    """Virtual monotonic time in seconds. Events of the same time run in the order of their calls."""
 
     def __init__(self, now: float = 1_750_000_000.0) -> None:
         self.now = now
+        self.behind_s = 0.0
+        """How far Unix time is behind `now`: a test sets the machine's clock back."""
         self.settle: Callable[[], None] = lambda: None
         """Called after each event, to run all jobs that it has caused while time stands still."""
         self._heap: list[tuple[float, int, Timer]] = []
         self._order = itertools.count()
+
+    @property
+    def unix(self) -> float:
+        """Unix time."""
+        return self.now - self.behind_s
 
     def call_later(self, delay_s: float, callback: Callable[[], None]) -> Timer:
         """Call `callback` in `delay_s` seconds."""

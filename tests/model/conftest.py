@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.model.cri.runtime import Program
 from tests.model.process import patched
-from tests.model.runtime import Program
 from tests.model.world import World
 
 

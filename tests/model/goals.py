@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 from proto.cri import api_pb2 as pb
 from proto.v1 import Pod
+from tests.model.cri.runtime import Program
 from tests.model.invariants import TERMINAL
-from tests.model.runtime import Program
 from tests.model.specs import is_sidecar
 from tests.model.world import World
 
@@ -98,7 +98,7 @@ def _missing_of(world: World, pod: Pod) -> Iterator[str]:
     of_pod = (one for one in world.runtime.containers.values() if one.sandbox.uid == uid)
     begun = any(one.state != pb.CONTAINER_CREATED for one in of_pod)
     if pod.spec.restart_policy == "Never" and not ready and not running and begun:
-        return  # as in computePodActions: no second sandbox after a container began, also one that failed to start
+        return  # as in computePodActions: no second sandbox after a container began or failed to start
     worker = world.process.actor.workers.get(uid)
     if worker is None or worker.termination is not None:
         yield "it has no worker that keeps it running"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from proto.v1 import Container as Spec
 from proto.v1 import ContainerStatus, Pod
-from tests.model.runtime import Container
+from tests.model.cri.runtime import Container
 from tests.model.specs import is_sidecar
 
 if TYPE_CHECKING:
@@ -102,6 +102,10 @@ class Invariants:
             self._break(f"phase {before.status.phase} became {pod.status.phase}")
         if uid in self._anew or not any(uid in pods for pods in self.world.wanted.values()):
             return  # the runtime alone knows it, which has less information
+        ended = {one.container_id for one in _statuses(before) if one.state.terminated is not None}
+        for one in _statuses(pod):
+            if one.state.running is not None and one.container_id in ended:
+                self._break(f"{one.name} was published as ended, and runs again as {one.container_id}")
         counts = {one.name: one.restart_count for one in _statuses(before)}
         for one in _statuses(pod):
             if one.restart_count < counts.get(one.name, 0):

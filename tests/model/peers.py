@@ -17,6 +17,7 @@ from actors.container_gc.listing import container_views, sandbox_views
 from actors.container_gc.policy import Limits, Pods, containers_to_remove, sandboxes_to_remove
 from actors.pleg import listing
 from actors.pleg.policy import Snapshot, changes
+from actors.status.policy import ended_with
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ExpectImages, ImageEnsured
 from proto.pods import objects, pleg, pod_workers, probe, status, volume
@@ -93,7 +94,9 @@ class Status(StandIn):
             self._set(msgspec.structs.replace(pod, status=message.status))
 
     def on_RemovePod(self, message: status.RemovePod) -> None:  # noqa: N802
-        self._forget(message.pod_uid)
+        kept = self.pods.get(message.pod_uid)
+        if not message.reason or (kept and ended_with(kept.status, message.reason, message.message)):
+            self._forget(message.pod_uid)
 
     def on_ListPods(self, _: status.ListPods) -> status.Pods:  # noqa: N802
         return status.Pods(pods=tuple(self.pods.values()))
@@ -180,7 +183,7 @@ class Probe(StandIn):
         self.pods: dict[str, probe.ProbedPod] = {}
         self.results: dict[tuple[str, str], pod_workers.ProbeResult] = {}
         self.told = 0
-        """How often a pod was sent."""
+        """The number of times that a pod was sent."""
 
     def restart(self) -> None:
         super().restart()

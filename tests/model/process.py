@@ -33,7 +33,7 @@ from proto.agent.supervisor import Exited, Started
 from proto.wire.envelope import VERSION, Header, Kind
 from proto.wire.errors import ActorDead, AskTimeout
 from proto.wire.message import Message, Request
-from tests.model.calls import ModelCri
+from tests.model.cri.calls import ModelCri
 
 if TYPE_CHECKING:
     from tests.model.world import World
@@ -92,6 +92,8 @@ class Bus:
 
     name = "pod_workers"
     timer_count = pending_asks = 0
+    supervisor_pidfd = -1
+    """The agent's ID is unknown, as in a replay: all incarnations are of one agent."""
 
     def is_tapped(self, _type_name: str) -> bool:
         return False
@@ -208,6 +210,8 @@ class MemoryCheckpoints:
         found = self.files.get(str(path))
         return None if found is None else msgspec.json.decode(found)
 
+    read = load
+
     def save(self, path: Any, version: int, data: Any, *, sync: bool = True) -> None:  # noqa: ARG002
         self.files[str(path)] = msgspec.json.encode(data)
 
@@ -216,7 +220,7 @@ class MemoryCheckpoints:
 def patched(world: World) -> Iterator[None]:
     """Replace time, random, the CRI client and the checkpoint of the actors by the world's."""
     clock = world.clock
-    fake_time = _Time(time=lambda: clock.now, monotonic=lambda: clock.now, time_ns=lambda: int(clock.now * 1e9))
+    fake_time = _Time(time=lambda: clock.unix, monotonic=lambda: clock.now, time_ns=lambda: int(clock.unix * 1e9))
     threads = PooledActor._pool
     replaced: list[tuple[Any, str, Any]] = []
     disk = MemoryCheckpoints()

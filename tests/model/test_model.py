@@ -21,9 +21,9 @@ from proto.pods.pod_workers import EvictPod
 from proto.wire.envelope import Kind
 from proto.wire.errors import AskTimeout, Refused
 from tests.model import goals, specs
-from tests.model.calls import FAULTS
+from tests.model.cri.calls import FAULTS
+from tests.model.cri.runtime import Program
 from tests.model.process import patched
-from tests.model.runtime import Program
 from tests.model.world import World
 
 EXAMPLES = int(os.environ.get("NODEVISOR_MODEL_EXAMPLES", "200"))

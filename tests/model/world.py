@@ -11,12 +11,12 @@ from proto.cri import api_pb2 as pb
 from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
 from proto.wire.message import Message
-from tests.model.calls import Fault
 from tests.model.clock import Clock
+from tests.model.cri.calls import Fault
+from tests.model.cri.runtime import Container, Program, Runtime
 from tests.model.invariants import Invariants
 from tests.model.peers import all_of
 from tests.model.process import Process
-from tests.model.runtime import Container, Program, Runtime
 
 BACK_S = 0.05
 """From the death of an actor to its next incarnation."""

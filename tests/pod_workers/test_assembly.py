@@ -1,6 +1,5 @@
 """Checks of the container runtime when pod_workers sees it."""
 
-import logging
 from pathlib import Path
 
 import pytest
@@ -9,17 +8,23 @@ from actors._cri.errors import CriError, Unimplemented
 from actors._metrics import kubelet
 from actors.pod_workers import assembly
 from actors.pod_workers.assembly import compare_driver, find_host_ips
+from actors.pod_workers.model.desired import Desired
+from actors.pod_workers.worker_states import not_begun
 from proto.agent.settings import Settings
+from proto.v1 import Pod, from_dict
 
 
-class Runtime:
-    def __init__(self, driver: str | CriError) -> None:
-        self.driver = driver
+async def answered(driver: str | CriError) -> str:
+    if isinstance(driver, CriError):
+        raise driver
+    return driver
 
-    async def cgroup_driver(self) -> str:
-        if isinstance(self.driver, CriError):
-            raise self.driver
-        return self.driver
+
+def compared(driver: str | CriError, told: list[str]) -> str:
+    """The reason why pods wait for a runtime with this driver, beside an agent with cgroupfs."""
+    with pytest.raises(StopIteration) as ended:
+        compare_driver(answered(driver), "cgroupfs", told.append).send(None)
+    return str(ended.value.value)
 
 
 def test_the_machines_thermal_directories_are_read_at_the_start(
@@ -27,19 +32,26 @@ def test_the_machines_thermal_directories_are_read_at_the_start(
 ) -> None:
     found = (str(tmp_path / "cpu0/thermal_throttle"),)
     monkeypatch.setattr(assembly, "thermal_throttle_paths", lambda: found)
-    assert assembly.read_host_info(Settings(root_dir=str(tmp_path), node_ip="192.0.2.2")).masked_paths == found
+    settings = Settings(root_dir=str(tmp_path), run_dir=str(tmp_path / "run"), node_ip="192.0.2.2")
+    assert assembly.read_host_info(settings, -1).masked_paths == found
 
 
 @pytest.mark.parametrize(
-    ("theirs", "reported"),
-    [("systemd", True), ("cgroupfs", False), ("", False), (Unimplemented("Unimplemented", "no such rpc"), False)],
+    ("theirs", "waits", "told"),
+    [
+        ("systemd", "its cgroup driver is systemd, the agent's cgroupfs", ["systemd"]),
+        ("cgroupfs", "", ["cgroupfs"]),
+        ("", "", [""]),
+        (Unimplemented("Unimplemented", "no such rpc"), "", [""]),
+        (CriError("Unavailable", "not yet"), "it does not tell its cgroup driver: not yet", []),
+    ],
 )
-def test_runtime_with_another_cgroup_driver_is_reported(
-    caplog: pytest.LogCaptureFixture, theirs: str | CriError, reported: bool
+def test_no_pod_starts_under_another_cgroup_driver_than_the_runtimes(
+    theirs: str | CriError, waits: str, told: list[str]
 ) -> None:
-    with caplog.at_level(logging.ERROR), pytest.raises(StopIteration):
-        compare_driver(Runtime(theirs), "cgroupfs").send(None)  # type: ignore[arg-type]
-    assert ("uses cgroup driver systemd, the agent cgroupfs; restart the agent" in caplog.text) is reported
+    names: list[str] = []
+    found = compared(theirs, names)
+    assert (waits in found, bool(found), names) == (True, bool(waits), told)
 
 
 @pytest.mark.parametrize(
@@ -56,8 +68,7 @@ def test_runtime_too_old_for_runtime_config_is_in_the_metrics(
     gauge = kubelet.LOSING_SUPPORT
     try:
         for driver in (Unimplemented("Unimplemented", "no such rpc"), theirs):
-            with pytest.raises(StopIteration):
-                compare_driver(Runtime(driver), "cgroupfs").send(None)  # type: ignore[arg-type]
+            compared(driver, [])
         assert gauge.take() == shown
     finally:
         gauge.replace([])
@@ -73,3 +84,12 @@ def test_runtime_too_old_for_runtime_config_is_in_the_metrics(
 )
 def test_no_address_is_guessed_before_the_cloud_provider(settings: Settings, ips: tuple[str, ...]) -> None:
     assert find_host_ips(settings) == ips
+
+
+def test_pod_that_waits_for_the_runtime_is_listed_with_what_the_runtime_lacks() -> None:
+    desired = Desired(())
+    desired.pods["u"] = from_dict(Pod, {"metadata": {"uid": "u", "namespace": "a", "name": "web"}})
+    waits = compared("systemd", [])
+    why = not_begun(desired, {}, {}, lambda _: True, waits, {})["a/web"]
+    assert why == f"it waits for the container runtime: {waits}"
+    assert "runtime" not in not_begun(desired, {}, {}, lambda _: True, "", {})["a/web"]

@@ -81,6 +81,7 @@ def test_container_config_of_probed_equals_the_kubelets(probed):
     )
     instance = InstanceInputs(
         image_ref=expected["image"]["image"],
+        image_user="0",
         envs={"MODE": "blue", "IP": "10.88.5.16"},
         mounts=MountInputs({mount["container_path"].strip("/"): mount["host_path"] for mount in expected["mounts"]}),
         files=HostFiles(*(mount["host_path"] for mount in expected["mounts"][-2:])),

@@ -1,5 +1,6 @@
 """The next actions for a pod: tables of specs and views of the runtime."""
 
+import dataclasses
 from collections import Counter
 
 import pytest
@@ -107,9 +108,41 @@ def test_a_broken_sandbox_is_replaced_with_all_in_it(sandboxes, attempt):
     assert names(actions.start) == ["a"]
 
 
+def test_new_sandbox_counts_though_the_clock_was_set_back():
+    """Its predecessor was created "later"; another sandbox would take its attempt again."""
+    old = SandboxView(id="s0", state="notready", attempt=0, created_at_ns=9, ips=("10.0.0.2",))
+    new = SandboxView(id="s1", state="ready", attempt=1, created_at_ns=1, ips=("10.0.0.3",))
+    actions = act(pod("a"), PodView.of((old, new), (ran("a", "exited", 1),)))
+    assert (actions.create_sandbox, actions.sandbox_id, names(actions.start)) == (False, "s1", ["a"])
+
+
 def test_a_host_network_pod_needs_no_address():
     sandbox = SandboxView(id="s0", state="ready", ips=(), host_network=True)
     assert not act(pod("a", host_network=True), view(ran("a"), sandboxes=[sandbox])).create_sandbox
+
+
+@pytest.mark.parametrize(
+    ("wanted", "sandbox", "replaced"),
+    [
+        (True, SandboxView(id="s0", ips=("10.0.0.2",), complete=True), True),
+        (True, SandboxView(id="s0", host_network=True, complete=True), False),
+        (False, SandboxView(id="s0", host_network=True, complete=True), True),
+        (False, SandboxView(id="s0", ips=("10.0.0.2",), complete=True), False),
+        (True, SandboxView(id="s0"), False),  # listed only: its network is not known
+    ],
+)
+def test_sandbox_of_the_other_network_is_replaced(wanted, sandbox, replaced):
+    actions = act(pod("a", host_network=wanted), view(ran("a"), sandboxes=[sandbox]))
+    assert (actions.kill_pod, actions.create_sandbox, actions.attempt) == (replaced, replaced, int(replaced))
+
+
+@pytest.mark.parametrize(("restart", "again"), [("Always", True), ("OnFailure", True), ("Never", False)])
+def test_pod_outside_its_cgroup_is_ended_and_starts_in_a_new_sandbox(restart, again):
+    subject, running = pod("a", "b", restart=restart), view(ran("a"), ran("b"))
+    assert not compute_actions(subject, running, lambda *_: None, misplaced=False)
+    actions = compute_actions(subject, running, lambda *_: None, misplaced=True)
+    assert (actions.kill_pod, actions.create_sandbox) == (True, again)
+    assert (actions.attempt, [one.name for one in actions.start]) == ((1, ["a", "b"]) if again else (0, []))
 
 
 def test_lost_sandbox_is_not_replaced_under_never():
@@ -291,6 +324,36 @@ def test_init_container_failed_for_good_fails_the_pod(policy, own, state, code, 
     a_pod = pod("a", init=[initc("i", restart_policy=own)], restart=policy)
     actions = act(a_pod, view(ran("i", state, code)))
     assert actions.kill_pod is fails
+    assert names(actions.init) == ([] if fails else ["i"])
+
+
+RULE_137 = ContainerRestartRule(
+    action="Restart", exit_codes=ContainerRestartRuleOnExitCodes(operator="In", values=(137,))
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "own", "state", "fails"),
+    [
+        ("Never", "Never", "unknown", True),
+        ("Always", "Never", "unknown", True),
+        ("Never", "OnFailure", "unknown", False),
+        ("Never", "Never", "exited", False),
+    ],
+)
+def test_rules_do_not_apply_to_a_lost_init_container(policy, own, state, fails):
+    """It may not have exited, so there is no exit code."""
+    init = initc("i", restart_policy=own, restart_policy_rules=(RULE_137,))
+    actions = act(pod("a", init=[init], restart=policy), view(ran("i", state, 137)))
+    assert (actions.kill_pod, names(actions.init)) == (fails, [] if fails else ["i"])
+
+
+@pytest.mark.parametrize(("policy", "fails"), [("Always", False), ("OnFailure", False), ("Never", True)])
+def test_init_container_with_an_oom_kill_has_failed_with_code_0(policy, fails):
+    """A shell whose child was killed can exit with 0, after half of the work."""
+    killed = dataclasses.replace(ran("i", "exited", 0), reason="OOMKilled")
+    actions = act(pod("a", init=[initc("i")], restart=policy), view(killed))
+    assert (actions.kill_pod, actions.start) == (fails, ())
     assert names(actions.init) == ([] if fails else ["i"])
 
 

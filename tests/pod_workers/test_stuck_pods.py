@@ -1,4 +1,4 @@
-"""Which pods are stuck, and the event's text: once for each cause."""
+"""Finds stuck pods, and records an event once for each cause."""
 
 from __future__ import annotations
 

@@ -17,8 +17,9 @@ from actors._metrics import kubelet as metrics
 from actors.pod_workers.admission import Admitted, NodeInfo, Preempt, Rejection, Share, chain
 from actors.pod_workers.decide import termination
 from actors.pod_workers.model import reasons
+from actors.pod_workers.model.allocation import PodResourceInfo
 from actors.pod_workers.model.desired import Desired
-from actors.pod_workers.model.termination_request import TerminationRequest
+from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
 
@@ -29,7 +30,7 @@ log = logging.getLogger(__name__)
 class AdmissionCallbacks:
     """The actor's functions that the queue calls."""
 
-    decided: Callable[[str], None]
+    start_worker: Callable[[str], None]
     """Start a worker for the pod of this UID. `AdmissionQueue.termination` tells whether the pod is rejected."""
     end_pod: Callable[[str, TerminationRequest], None]
     save_checkpoint: Callable[[], None]
@@ -41,6 +42,8 @@ class AdmissionCallbacks:
     """The resources that the node's pods hold have changed."""
     allocated: Callable[[Pod], Pod] = lambda pod: pod
     """The pod with the resources allocated to it, which differ from its spec while a resize waits."""
+    actuated: Callable[[str], PodResourceInfo | None] = lambda uid: None  # noqa: ARG005 - the signature
+    """The resources that containers of this UID may still have; None when they have the allocated ones."""
     may_decide: Callable[[str], bool] = lambda uid: True  # noqa: ARG005 - the signature
     """True when the facts that the admission of this UID depends on are known; else `advance` follows."""
     refresh_node: Callable[[str], bool] = lambda uid: False  # noqa: ARG005 - the signature
@@ -52,14 +55,18 @@ class AdmissionCallbacks:
     """
     release: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
     """Release what `assign` has assigned, or is assigning: the pod is rejected."""
+    retry_resizes: Callable[[], None] = lambda: None
+    """A preemption is over: decide on the resizes, which have waited for it."""
 
 
 @dataclass
 class Preemption:
-    """A critical pod that is admitted once its victims have terminated."""
+    """A critical pod that is admitted, or resized, once its victims have terminated."""
 
     uid: str
     victims: set[str]
+    resizes: bool
+    """The pod runs already."""
 
 
 class AdmissionQueue:
@@ -71,6 +78,9 @@ class AdmissionQueue:
         node: NodeInfo,
         callbacks: AdmissionCallbacks,
         rejected: dict[str, tuple[str, str]] | None = None,
+        rejected_before: set[str] | None = None,
+        rejected_by_earlier_start: dict[str, tuple[str, str]] | None = None,
+        served_by_other_agent: set[str] | None = None,
     ) -> None:
         self.node = node
         self.pressure: tuple[str, ...] = ()
@@ -79,13 +89,24 @@ class AdmissionQueue:
         """The machine shuts down: every new pod is rejected."""
         self.rejected: dict[str, tuple[str, str]] = {} if rejected is None else rejected
         """UID to (reason, message) of rejected and evicted pods. Checkpointed, since they must not run again."""
+        self.rejected_before: set[str] = set() if rejected_before is None else rejected_before
+        """UIDs in `rejected` from an earlier start of the agent. Their pods have not come yet. Checkpointed."""
+        self.rejected_by_earlier_start: dict[str, tuple[str, str]] = (
+            {} if rejected_by_earlier_start is None else rejected_by_earlier_start
+        )
+        """UID to (reason, message) of pods that an earlier start rejected and this one decides on again.
+
+        Checkpointed.
+        """
+        self.served_by_other_agent: set[str] = set() if served_by_other_agent is None else served_by_other_agent
+        """UIDs in `rejected_before` of pods that another agent may have run since. Checkpointed."""
         self._desired = desired
         self._callbacks = callbacks
         self._shares: dict[str, Share] = {}
         self._queue: list[str] = []
         self._preemption: Preemption | None = None
         self._room_made: set[str] = set()
-        """Critical pods whose victims have ended: they are admitted without another decision."""
+        """Critical pods whose victims have ended, or ought to: admitted or resized without another preemption."""
         self._assigning: dict[str, Share | None] = {}
         """Pods that are assigned resources at the moment, with the share that later pods do not take.
 
@@ -99,6 +120,40 @@ class AdmissionQueue:
         self._awaiting_node: set[str] = set()
         self._node_was_fresh: set[str] = set()
 
+    def decide_again(self, uids: Iterable[str]) -> list[str]:
+        """Forget why an earlier start of the agent rejected or evicted pods. Returns their UIDs. Before `add`.
+
+        The kubelet keeps it in memory, so each of its starts gives static pods another chance. Their UID is a hash of
+        the manifest, which need not change. Pods of the API server stay Failed: the server says so, or is to be told.
+        It was not told if another agent has served since, and the pod has no final phase: that agent ran it.
+        """
+        come = [uid for uid in uids if uid in self.rejected_before]
+        again = [uid for uid in come if uid in self.rejected and self._has_another_chance(uid)]
+        self.rejected_before.difference_update(come)
+        self.served_by_other_agent.difference_update(come)
+        for uid in again:
+            self.rejected_by_earlier_start[uid] = self.rejected.pop(uid)
+        return again
+
+    def _has_another_chance(self, uid: str) -> bool:
+        if not self._desired.from_api(uid):
+            return True
+        return uid in self.served_by_other_agent and self._desired.pods[uid].status.phase not in TERMINAL_PHASES
+
+    def stays_rejected(self, uid: str) -> bool:
+        """Return True for a rejected or evicted pod, unless another agent may have run it since."""
+        return uid in self.rejected and uid not in self.served_by_other_agent
+
+    def old_ends(self) -> dict[str, tuple[str, str]]:
+        """UID to the (reason, message) with which an earlier start of the agent ended a pod that has begun anew."""
+        return {uid: why for uid, why in self.rejected_by_earlier_start.items() if uid not in self.rejected}
+
+    def count(self, uids: Iterable[str]) -> None:
+        """Take the shares of pods that run, and whose workers start later."""
+        for uid in uids:
+            if uid not in self._shares:
+                self._take_share(uid)
+
     def add(self, uids: Iterable[str], runs_already: Callable[[str], bool], has_ended: Callable[[str], bool]) -> None:
         """Queue pods that have no worker. Pods that run or were decided on before go first and stay as decided.
 
@@ -110,7 +165,7 @@ class AdmissionQueue:
             if uid not in self.rejected and not has_ended(uid):
                 self._take_share(uid)
         for uid in known:
-            self._callbacks.decided(uid)
+            self._callbacks.start_worker(uid)
         self._queue += sorted(
             (uid for uid in new if uid not in known),
             key=lambda uid: self._desired.pods[uid].metadata.creation_timestamp or "",
@@ -133,11 +188,23 @@ class AdmissionQueue:
         held = self._shares | self._assigning
         return [share for other, share in held.items() if other != uid and share is not None]
 
-    def resized(self, pod: Pod) -> None:
-        """Replace the share of an admitted pod."""
-        if pod.metadata.uid in self._shares:
-            self._shares[pod.metadata.uid] = Share.of(pod)
+    def has_share(self, uid: str) -> bool:
+        """Return True for an admitted pod that has not terminated."""
+        return uid in self._shares
+
+    def resized(self, pod: Pod) -> bool:
+        """Replace the share of an admitted pod whose allocated or actuated resources have changed.
+
+        True if it holds less of a resource than before.
+        """
+        uid = pod.metadata.uid
+        before = self._shares.get(uid)
+        if before is None:
+            return False
+        self._shares[uid] = share = Share.of(pod, self._callbacks.actuated(uid))
+        if share.requests != before.requests:
             self._callbacks.shares_changed()
+        return any(share.held.get(name, 0) < amount for name, amount in before.held.items())
 
     def evicted(self, uid: str, reason: str, message: str) -> None:
         """Record that the node ends this pod and must not run it again. It holds its share until it has terminated."""
@@ -152,23 +219,22 @@ class AdmissionQueue:
                 self._finish_preemption()
 
     def pod_removed(self, uid: str) -> bool:
-        """Forget a pod that no source wants. True if it was rejected or evicted."""
+        """Forget a pod that no source wants. True if it was rejected or evicted, by this start or an earlier one."""
         self._free_share(uid)
         self._awaiting_node.discard(uid)
-        self._node_was_fresh.discard(uid)
-        self._room_made.discard(uid)
-        self._drop_assignment(uid)
-        if uid in self._queue:
-            self._queue.remove(uid)
+        self._leave_queue(uid)
         if self._preemption is not None and self._preemption.uid == uid:
             self._preemption = None
             self.advance()
-        return self.rejected.pop(uid, None) is not None
+        was_rejected_earlier = self.rejected_by_earlier_start.pop(uid, None) is not None
+        return self.rejected.pop(uid, None) is not None or was_rejected_earlier
 
     def keep_rejected(self, wanted: Iterable[str]) -> None:
         """Forget every rejected pod that is not wanted any more."""
-        for uid in self.rejected.keys() - set(wanted):
-            del self.rejected[uid]
+        kept = set(wanted)
+        for known in (self.rejected, self.rejected_by_earlier_start):
+            for uid in known.keys() - kept:
+                del known[uid]
 
     # Decisions
 
@@ -207,7 +273,7 @@ class AdmissionQueue:
         self._assigned_later.add(uid)
         if lasting and self._preemption is None:
             verdict = self._first_rejection(uid) or self._decide(uid)
-            if isinstance(verdict, Rejection) and not self._refreshes_node(uid, verdict):
+            if isinstance(verdict, Rejection) and not self._start_node_refresh(uid, verdict):
                 self._leave_queue(uid)
                 self._reject(uid, verdict)
         self.advance()
@@ -226,14 +292,14 @@ class AdmissionQueue:
             verdict: chain.Verdict | None = self._first_rejection(uid)
             if verdict is None:
                 verdict = self._decide(uid)
-                if self._assigns(uid, verdict) or self._refreshes_node(uid, verdict):
+                if self._start_assigning(uid, verdict) or self._start_node_refresh(uid, verdict):
                     continue
             self._leave_queue(uid)
             match verdict:
                 case Rejection():
                     self._reject(uid, verdict)
                 case Preempt():
-                    self._preempt(uid, verdict)
+                    self.preempt(uid, verdict)
                 case _:
                     self._admit(uid)
 
@@ -242,11 +308,12 @@ class AdmissionQueue:
         ready = (uid for uid in self._queue if uid not in busy and self._callbacks.may_decide(uid))
         return next(ready, None)
 
-    def _assigns(self, uid: str, verdict: chain.Verdict) -> bool:
-        """Have CPUs, memory and devices assigned to a pod. It keeps its place meanwhile, and its share if it fits.
+    def _start_assigning(self, uid: str, verdict: chain.Verdict) -> bool:
+        """Have CPUs, memory and devices assigned to a pod. True: the answer follows.
 
-        As in the kubelet, a pod that does not fit is tried, too: the managers' reason comes before that of the
-        predicates. But a critical pod first waits for its victims, which may hold what it needs.
+        The pod keeps its place meanwhile, and its share if it fits. As in the kubelet, a pod that does not fit is
+        tried, too: the managers' reason comes before that of the predicates. But a critical pod first waits for its
+        victims, which may hold what it needs.
         """
         trial = isinstance(verdict, Rejection)
         if isinstance(verdict, Preempt) or uid in self._assigned or (trial and uid in self._tried):
@@ -258,7 +325,8 @@ class AdmissionQueue:
         return False
 
     def _leave_queue(self, uid: str) -> None:
-        self._queue.remove(uid)
+        if uid in self._queue:
+            self._queue.remove(uid)
         self._node_was_fresh.discard(uid)
         self._room_made.discard(uid)
         self._drop_assignment(uid)
@@ -269,8 +337,11 @@ class AdmissionQueue:
         self._assigned.discard(uid)
         self._tried.discard(uid)
 
-    def _refreshes_node(self, uid: str, verdict: chain.Verdict) -> bool:
-        """The scheduler may have chosen this node by a label that was set a moment ago."""
+    def _start_node_refresh(self, uid: str, verdict: chain.Verdict) -> bool:
+        """Read the labels anew before a pod is rejected for them. True: `node_refreshed` follows.
+
+        The scheduler may have chosen this node by a label that was set a moment ago.
+        """
         misfit = isinstance(verdict, Rejection) and verdict.reason == chain.NODE_AFFINITY
         if not misfit or uid in self._node_was_fresh:
             return False
@@ -281,7 +352,7 @@ class AdmissionQueue:
         return False
 
     def _first_rejection(self, uid: str) -> Rejection | None:
-        """Reject a pod before anything is assigned to it; None: go on."""
+        """The reason to reject a pod before anything is assigned to it; None: go on. Rejects nothing itself."""
         if self.shutting_down:
             return Rejection(shutdown.NOT_ADMITTED, shutdown.NOT_ADMITTED_MESSAGE)
         try:
@@ -291,13 +362,13 @@ class AdmissionQueue:
             return Rejection(chain.UNEXPECTED, str(error))
 
     def _decide(self, uid: str) -> chain.Verdict:
-        """Decide by the checks that follow, on a pod whose quantities are right."""
+        """The verdict on a pod that `_first_rejection` let pass. Raises QuantityError."""
         if uid in self._room_made:
             return Admitted()
         return chain.admit(self._share(uid), self.other_shares(uid), self.node)
 
     def _share(self, uid: str) -> Share:
-        return Share.of(self._callbacks.allocated(self._desired.pods[uid]))
+        return Share.of(self._callbacks.allocated(self._desired.pods[uid]), self._callbacks.actuated(uid))
 
     def _take_share(self, uid: str) -> None:
         try:
@@ -312,7 +383,7 @@ class AdmissionQueue:
 
     def _admit(self, uid: str) -> None:
         self._take_share(uid)
-        self._callbacks.decided(uid)
+        self._callbacks.start_worker(uid)
 
     def _reject(self, uid: str, rejection: Rejection) -> None:
         pod = self._desired.pods[uid]
@@ -322,13 +393,23 @@ class AdmissionQueue:
         self._callbacks.save_checkpoint()
         self._callbacks.release(uid)
         self._callbacks.events.pod(pod, "Warning", rejection.reason, rejection.message)
-        self._callbacks.decided(uid)
+        self._callbacks.start_worker(uid)
 
     # Preemption
 
-    def _preempt(self, uid: str, verdict: Preempt) -> None:
+    @property
+    def is_preempting(self) -> bool:
+        """Later pods and all resizes wait for the victims of a critical pod."""
+        return self._preemption is not None
+
+    def has_room(self, uid: str) -> bool:
+        """True for a critical pod that needs no further preemption: its victims have ended, or did not in time."""
+        return uid in self._room_made
+
+    def preempt(self, uid: str, verdict: Preempt, *, resizes: bool = False) -> None:
+        """End the victims of a critical pod. `retry_resizes` follows. Not while another preemption lasts."""
         victims = verdict.victims
-        self._preemption = preemption = Preemption(uid, {share.pod.metadata.uid for share in victims})
+        self._preemption = preemption = Preemption(uid, {share.pod.metadata.uid for share in victims}, resizes)
         for share in victims:
             self.evicted(share.pod.metadata.uid, reasons.PREEMPTING, reasons.PREEMPTED_MESSAGE)
         self._callbacks.save_checkpoint()  # first: after a kill here we would start them again and end other pods
@@ -342,21 +423,33 @@ class AdmissionQueue:
             wait_s = max(wait_s, termination.kill_wait_s(share.pod, request) or 0.0)
             if meta.uid in self._queue:  # it was to get its resources: it gets a worker that ends it
                 self._leave_queue(meta.uid)
-                self._callbacks.decided(meta.uid)
+                self._callbacks.start_worker(meta.uid)
             else:
                 self._callbacks.end_pod(meta.uid, request)
         if self._preemption is preemption:
             self._callbacks.after(wait_s, lambda: self._preemption_timed_out(preemption))
 
     def _preemption_timed_out(self, preemption: Preemption) -> None:
-        """As in the kubelet, the critical pod then starts beside the victims that still run."""
+        """As in the kubelet, the critical pod then starts or grows beside the victims that still run."""
         if self._preemption is preemption:
-            log.error("timeout waiting to kill preempted pods %s", ", ".join(sorted(preemption.victims)))
-            self._finish_preemption()
+            victims = ", ".join(sorted(preemption.victims))
+            log.error(
+                "preempted pods %s have not ended in time: critical pod %s goes on beside them", victims, preemption.uid
+            )
+            self._finish_preemption(in_time=False)
 
-    def _finish_preemption(self) -> None:
+    def _finish_preemption(self, *, in_time: bool = True) -> None:
         preemption, self._preemption = self._preemption, None
-        if preemption is not None:
+        if preemption is None:
+            return
+        if preemption.resizes:
+            if not in_time:
+                self._room_made.add(preemption.uid)
+            self._callbacks.retry_resizes()
+            self._room_made.discard(preemption.uid)
+            self.advance()
+        else:
             self._room_made.add(preemption.uid)
             self._queue.insert(0, preemption.uid)
             self.advance()
+            self._callbacks.retry_resizes()

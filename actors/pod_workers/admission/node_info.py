@@ -9,7 +9,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from actors._cgroup.quantities.allocatable import Amounts, allocatable
+from actors._cgroup.quantities.allocatable import Amounts, allocatable, enforced
 from actors._host.machine import Machine
 from actors._host.node.selector import node_labels
 from actors.pod_workers.admission.sysctls import Allowlist
@@ -46,6 +46,8 @@ class NodeInfo:
     app_armor: bool = False
     """The kernel enforces AppArmor profiles."""
     features: RuntimeFeatures = RuntimeFeatures()
+    enforced: Mapping[str, int] = field(default_factory=dict)
+    """Capacity less reservations, by resource: a resize to more never fits. One without has its allocatable amount."""
 
 
 def node_info(settings: Settings, machine: Machine) -> NodeInfo:
@@ -57,6 +59,7 @@ def node_info(settings: Settings, machine: Machine) -> NodeInfo:
         taints=settings.register_with_taints,
         sysctls=Allowlist.of(settings.allowed_unsafe_sysctls, os.uname().release),
         app_armor=app_armor_enabled(),
+        enforced=enforced(machine, settings),
     )
 
 

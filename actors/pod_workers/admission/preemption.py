@@ -64,7 +64,7 @@ def remaining(needs: Iterable[Need], evicted: Sequence[Share]) -> list[Need]:
 
 def freed(share: Share, resource: str) -> int:
     """The amount that evicting the pod frees; it counts as one of the resource `pods`."""
-    return 1 if resource == "pods" else share.requests.get(resource, 0)
+    return 1 if resource == "pods" else share.held.get(resource, 0)
 
 
 def _nearest(candidates: Iterable[Share], needs: list[Need]) -> list[Share]:
@@ -88,7 +88,7 @@ def _distance(needs: Iterable[Need], share: Share) -> float:
 
 
 def _size(share: Share) -> tuple[int, int]:
-    return share.requests.get("memory", 0), share.requests.get("cpu", 0)
+    return share.held.get("memory", 0), share.held.get("cpu", 0)
 
 
 def _shortfall(needs: Iterable[Need]) -> str:

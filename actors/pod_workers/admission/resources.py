@@ -16,12 +16,15 @@ from actors._cgroup.quantities import totals
 from actors._cgroup.quantities.allocatable import Amounts, amount
 from actors._cgroup.quantities.qos import QosClass, qos_class
 from actors.pod_workers.admission.ports import HostPort, host_ports
+from actors.pod_workers.model.allocation import PodResourceInfo, with_resources
 from proto.v1 import Container, Pod
 from proto.v1.scalars.resource_name import is_extended
 from proto.v1.status import claimed_resources
 
-FIRST = ("cpu", "memory", "ephemeral-storage")
+CHECKED_FIRST = ("cpu", "memory", "ephemeral-storage")
 """Checked in this order, before the others."""
+RESIZED = ("cpu", "memory")
+"""The resources that a resize changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,20 +33,27 @@ class Share:
 
     pod: Pod
     requests: Amounts
+    """Of the pod's allocated resources. The cgroups of QoS classes count these."""
+    held: Amounts
+    """Counted by admission: the larger of the requests and the amounts that the containers still have."""
     ports: frozenset[HostPort]
     qos: QosClass
 
     @classmethod
-    def of(cls, pod: Pod) -> Share:
-        """Raises QuantityError."""
-        wanted = totals.requests(_without_claimed(pod))
-        requests = {name: amount(name, quantity) for name, quantity in wanted.items()}
-        return cls(pod, requests, host_ports(pod), qos_class(pod))
+    def of(cls, pod: Pod, actuated: PodResourceInfo | None = None) -> Share:
+        """`actuated`: the resources of the containers while a resize is carried out. Raises QuantityError.
+
+        As in KEP-1287, a container that is to shrink keeps its room until it has shrunk.
+        """
+        requests = _requests(pod)
+        before = {} if actuated is None else _requests(with_resources(pod, actuated))
+        more = {name: before[name] for name in RESIZED if before.get(name, 0) > requests.get(name, 0)}
+        return cls(pod, requests, requests | more, host_ports(pod), qos_class(pod))
 
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """A resource of which the node has too little."""
+    """A resource of which the node has too little. Amounts as in `Amounts`: millicores of cpu, else whole units."""
 
     resource: str
     requested: int
@@ -70,7 +80,10 @@ class Shortage:
 
 
 def shortages(wanted: Share, others: Iterable[Share], allocatable: Mapping[str, int]) -> list[Shortage]:
-    """All shortages; empty if the pod fits beside the others."""
+    """All shortages, cpu, memory and ephemeral-storage first; empty if the pod fits beside the others.
+
+    `allocatable` has "pods".
+    """
     taken = list(others)
     found = []
     if len(taken) + 1 > allocatable["pods"]:
@@ -80,12 +93,17 @@ def shortages(wanted: Share, others: Iterable[Share], allocatable: Mapping[str, 
         return found
     used: Counter[str] = Counter()
     for share in taken:
-        used.update(share.requests)
-    for name in (*(one for one in FIRST if one in requests), *sorted(requests.keys() - set(FIRST))):
+        used.update(share.held)
+    for name in (*(one for one in CHECKED_FIRST if one in requests), *sorted(requests.keys() - set(CHECKED_FIRST))):
         capacity = allocatable.get(name, 0)
         if requests[name] > capacity - used[name]:
             found.append(Shortage(name, requests[name], used[name], capacity))
     return found
+
+
+def _requests(pod: Pod) -> Amounts:
+    wanted = totals.requests(_without_claimed(pod))
+    return {name: amount(name, quantity) for name, quantity in wanted.items()}
 
 
 def _is_elsewhere(name: str, allocatable: Mapping[str, int]) -> bool:

@@ -5,17 +5,17 @@ Source: pkg/kubelet/sysctl and https://kubernetes.io/docs/tasks/administer-clust
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
 from actors._host.node.sysctl import dotted
+from actors._host.system import kernel_version
 from proto.v1 import Pod
 
 REASON = "SysctlForbidden"
 
-Namespace = Literal["ipc", "net"]
+Namespace = Literal["IPC", "Net"]
 
 SAFE: dict[str, tuple[int, int]] = {
     "kernel.shm_rmid_forced": (0, 0),
@@ -34,10 +34,10 @@ SAFE: dict[str, tuple[int, int]] = {
 """Parameters that any pod may set, and the kernel version since which each is namespaced."""
 
 _NAMESPACED: tuple[tuple[str, Namespace], ...] = (
-    ("kernel.shm", "ipc"),
-    ("kernel.msg", "ipc"),
-    ("fs.mqueue.", "ipc"),
-    ("net.", "net"),
+    ("kernel.shm", "IPC"),
+    ("kernel.msg", "IPC"),
+    ("fs.mqueue.", "IPC"),
+    ("net.", "Net"),
 )
 
 
@@ -72,7 +72,7 @@ class Allowlist:
             namespace = next((one for prefix, one in self.prefixes.items() if name.startswith(prefix)), None)
         if namespace is None:
             return f'"{name}" not allowlisted'
-        if (namespace == "ipc" and host_ipc) or (namespace == "net" and host_network):
+        if (namespace == "IPC" and host_ipc) or (namespace == "Net" and host_network):
             return f'"{name}" not allowed with host {namespace} enabled'
         return ""
 
@@ -92,11 +92,5 @@ def forbidden(pod: Pod, allowed: Allowlist) -> str:
 def namespace_of(name: str) -> Namespace | None:
     """The kernel namespace of a parameter; None if it applies to the whole machine."""
     if name == "kernel.sem":
-        return "ipc"
+        return "IPC"
     return next((namespace for prefix, namespace in _NAMESPACED if name.startswith(prefix)), None)
-
-
-def kernel_version(release: str) -> tuple[int, int]:
-    """(major, minor) of uname's release; (0, 0) when it is not a version."""
-    match = re.match(r"(\d+)\.(\d+)", release)
-    return (int(match[1]), int(match[2])) if match else (0, 0)

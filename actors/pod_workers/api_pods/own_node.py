@@ -85,18 +85,19 @@ class OwnNode:
         self.ref = ObjectRef(kind="Node", name=actor.settings.node_name)
         self._actor = actor
         self._on_read = on_read
-        self._saved: KnownNode | None = None
         path = os.path.join(paths.checkpoints_dir(actor.settings.root_dir), "own-node.json")
         loss = "a reboot without the API server would not know it"
-        self._file = CheckpointFile(actor.blocking, path, VERSION, loss, deadline_s=SAVE_DEADLINE_S)
+        self._file = CheckpointFile(actor, path, VERSION, loss, deadline_s=SAVE_DEADLINE_S)
         self._reading = False
         self._again = False
 
     def load(self) -> KnownNode | None:
         """The values on disk; None without a file."""
         data = self._file.load()
-        self._saved = KnownNode.of(data) if isinstance(data, dict) else None
-        return self._saved
+        known = KnownNode.of(data) if isinstance(data, dict) else None
+        if known is not None:
+            self._file.holds(known.plain())
+        return known
 
     def read_soon(self) -> None:
         """Read it in the background; calls during a read cause one more read."""
@@ -125,9 +126,5 @@ class OwnNode:
             return
         known = KnownNode.of(found[self.ref].document) if self.ref in found else None
         self._on_read(known)
-        if known is not None and known != self._saved:
-            await self._save(known)
-
-    async def _save(self, known: KnownNode) -> None:
-        if await self._file.save(known.plain()):
-            self._saved = known
+        if known is not None:
+            await self._file.save_changed(known.plain())

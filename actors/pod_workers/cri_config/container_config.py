@@ -24,7 +24,7 @@ from actors.pod_workers.cri_config.host_files import HostFiles
 from actors.pod_workers.cri_config.mounts import MountInputs, container_mounts
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE
 from actors.pod_workers.cri_config.security import security_context
-from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand, to_bytes
+from actors.pod_workers.environment.variables import ConfigError, Sources, environment, expand_words, to_bytes
 from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.cri import api_pb2 as pb
 from proto.cri import labels
@@ -41,7 +41,7 @@ class InstanceInputs:
     image_ref: str
     restart_count: int = 0
     image_user: str = ""
-    """UID or name; empty for root."""
+    """UID or name; empty when it is not known."""
     envs: Mapping[str, str] = field(default_factory=dict)
     mounts: MountInputs = field(default_factory=MountInputs)
     files: HostFiles = field(default_factory=HostFiles)
@@ -104,11 +104,12 @@ def linux_resources(pod: Pod, container: Container, context: WorkerContext) -> p
 
 def container_config(pod: Pod, container: Container, instance: InstanceInputs) -> pb.ContainerConfig:
     """The config of one container instance. Raises ConfigError."""
+    words = _expanded(container, instance.envs)
     return pb.ContainerConfig(
         metadata=pb.ContainerMetadata(name=container.name, attempt=instance.restart_count),
         image=pb.ImageSpec(image=instance.image_ref, user_specified_image=container.image or ""),
-        command=[_expanded(word, instance.envs) for word in container.command],
-        args=[_expanded(word, instance.envs) for word in container.args],
+        command=words[: len(container.command)],
+        args=words[len(container.command) :],
         working_dir=container.working_dir or "",
         envs=[pb.KeyValue(key=name, value=to_bytes(value)) for name, value in instance.envs.items()],
         mounts=_of_users(container_mounts(pod, container, instance.mounts, instance.files), instance.users),
@@ -156,15 +157,16 @@ def join_processes(config: pb.ContainerConfig, target_id: str) -> None:
         options.target_id = target_id
 
 
-def _expanded(word: str, variables: Mapping[str, str]) -> str:
-    """Insert the variables. Raises ConfigError if a Secret's bytes make the word something else than UTF-8."""
-    text = expand(word, variables)
-    if not text.isascii():
+def _expanded(container: Container, variables: Mapping[str, str]) -> list[str]:
+    """The command and arguments with the variables. Raises ConfigError if a Secret's bytes make one not UTF-8."""
+    words = (*container.command, *container.args)
+    found = expand_words(words, variables, container.name)
+    for word, text in zip(words, found, strict=True):
         try:
             text.encode()
         except UnicodeEncodeError:
             raise ConfigError(f"the variables in {word!r} make it something that is not UTF-8 text") from None
-    return text
+    return found
 
 
 def _labels(pod: Pod, container: Container) -> dict[str, str]:

@@ -6,9 +6,10 @@ https://kubernetes.io/docs/concepts/services-networking/dns-pod-service/ and pkg
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from actors.pod_workers.model.view import node_families
 from proto.v1 import Pod, PodDNSConfigOption
 
 MAX_NAMESERVERS = 3
@@ -35,10 +36,7 @@ def parse_resolv_conf(text: str) -> DnsConfig:
     servers: list[str] = []
     searches: tuple[str, ...] = ()
     options: dict[str, str] = {}
-    for line in text.splitlines():
-        words = line.split()
-        if not words or words[0][0] in "#;":
-            continue
+    for words in _lines(text):
         if words[0] == "nameserver" and len(words) > 1:
             servers.append(words[1])
         elif words[0] == "search":
@@ -46,6 +44,14 @@ def parse_resolv_conf(text: str) -> DnsConfig:
         elif words[0] == "options":
             options |= {word.partition(":")[0]: word for word in words[1:]}
     return DnsConfig(tuple(servers), searches, tuple(options.values()))
+
+
+def syntax_problem(text: str) -> str:
+    """The kubelet's words, with their final space, for a nameserver line without an address; empty when it is fine.
+
+    There no pod starts that needs the file. Here the line is skipped, as by a resolver.
+    """
+    return "nameserver list is empty " if ["nameserver"] in _lines(text) else ""
 
 
 def host_problem(path: str, searches: tuple[str, ...], cluster_domain: str) -> str:
@@ -70,13 +76,14 @@ def host_problem(path: str, searches: tuple[str, ...], cluster_domain: str) -> s
 
 
 def pod_dns(
-    pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig | None, host_ips: tuple[str, ...] = ()
+    pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig | None, node_ip: str = ""
 ) -> DnsConfig:
     """The pod's settings, not yet within the limits. ClusterFirst without a cluster DNS is the node's own.
 
     `host`: the node's resolv.conf. None for no such file (--resolv-conf ""): then the resolver is on the node itself.
+    `node_ip`: --node-ip, whose families the resolver on the node has.
     """
-    config = _by_policy(pod, cluster_dns, cluster_domain, host, host_ips)
+    config = _by_policy(pod, cluster_dns, cluster_domain, host, node_ip)
     extra = pod.spec.dns_config
     if extra is not None:
         config = DnsConfig(
@@ -111,12 +118,12 @@ def within_limits(config: DnsConfig) -> tuple[DnsConfig, tuple[str, ...]]:
 
 
 def _by_policy(
-    pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig | None, host_ips: tuple[str, ...]
+    pod: Pod, cluster_dns: tuple[str, ...], cluster_domain: str, host: DnsConfig | None, node_ip: str
 ) -> DnsConfig:
     if pod.spec.dns_policy == "None":
         return DnsConfig()
     if not (wants_cluster_dns(pod) and cluster_dns):
-        return host if host is not None else _on_the_node(host_ips)
+        return host if host is not None else _on_the_node(node_ip)
     searches = host.searches if host is not None else ()
     if cluster_domain:
         services = f"svc.{cluster_domain}"
@@ -124,9 +131,14 @@ def _by_policy(
     return DnsConfig(cluster_dns, searches, CLUSTER_OPTIONS)
 
 
-def _on_the_node(host_ips: tuple[str, ...]) -> DnsConfig:
-    servers = tuple("::1" if ":" in ip else "127.0.0.1" for ip in host_ips) or ("127.0.0.1",)
+def _on_the_node(node_ip: str) -> DnsConfig:
+    servers = tuple("::1" if family == 6 else "127.0.0.1" for family in node_families(node_ip))
     return DnsConfig(servers=servers, searches=(".",))
+
+
+def _lines(text: str) -> Iterator[list[str]]:
+    """The words of each line that is neither empty nor a comment."""
+    return (words for line in text.splitlines() if (words := line.split()) and words[0][0] not in "#;")
 
 
 def _unique(values: Iterable[str]) -> tuple[str, ...]:

@@ -16,15 +16,16 @@ MAX_KERNEL = 64
 
 
 def hostname_and_domain(pod: Pod, cluster_domain: str) -> tuple[str, str]:
-    """(host name, domain or empty). A pod name that is too long for a DNS label is cut."""
+    """(host name, domain or empty). A name that is too long for a DNS label is cut.
+
+    The API takes hostnameOverride with 64 characters; the kubelet cuts it, too (GeneratePodHostNameAndDomain).
+    """
     spec = pod.spec
-    if spec.hostname_override:
-        return spec.hostname_override, ""
-    name = spec.hostname or pod.metadata.name
+    name = spec.hostname_override or spec.hostname or pod.metadata.name
     if len(name) > MAX_LABEL:
         name = name[:MAX_LABEL].rstrip("-.")
     domain = ""
-    if spec.subdomain:
+    if spec.subdomain and not spec.hostname_override:
         domain = f"{spec.subdomain}.{pod.metadata.namespace}.svc.{cluster_domain}"
     return name, domain
 

@@ -6,13 +6,16 @@ makeMounts of pkg/kubelet/kubelet_pods.go.
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from actors.pod_workers.cri_config.host_files import HOSTS, HostFiles
-from actors.pod_workers.environment.variables import ConfigError, expand, references
+from actors.pod_workers.environment.exec_limits import MAX_PATH_BYTES
+from actors.pod_workers.environment.variables import ConfigError, TooLongError, expand, references
+from actors.pod_workers.model.view import absolute
 from proto.cri import api_pb2 as pb
 from proto.pods.volume import SubPath
 from proto.v1 import Container, ImageVolumeSource, Pod, Volume, VolumeMount
@@ -45,10 +48,11 @@ class MountInputs:
 def sub_paths(container: Container, variables: Callable[[], Mapping[str, str]]) -> dict[int, str]:
     """Index of a volumeMount to its sub path. `variables`: for subPathExpr. Raises ConfigError."""
     found = {}
+    variables = functools.cache(variables)
     for index, mount in enumerate(container.volume_mounts):
         path = mount.sub_path or ""
         if mount.sub_path_expr:
-            path = _expanded(mount.sub_path_expr, variables())
+            path = _expanded(mount, variables())
         if path:
             _check_sub_path(path)
             found[index] = path
@@ -85,11 +89,16 @@ def foreign_volumes(pod: Pod, container: Container, host_paths: Mapping[str, str
     return {name: path for name, path in host_paths.items() if name in names}
 
 
-def _expanded(expression: str, variables: Mapping[str, str]) -> str:
+def _expanded(mount: VolumeMount, variables: Mapping[str, str]) -> str:
+    expression = mount.sub_path_expr or ""
     missing = sorted({name for name in references(expression) if not variables.get(name)})
     if missing:
         raise ConfigError(f"missing value for {', '.join(missing)}")
-    return expand(expression, variables)
+    try:
+        return expand(expression, variables, MAX_PATH_BYTES)
+    except TooLongError:
+        problem = f"it is longer than {MAX_PATH_BYTES} bytes, which Linux refuses"
+        raise ConfigError(f'cannot make the sub path of volume "{mount.name}": {problem}') from None
 
 
 def _check_sub_path(path: str) -> None:
@@ -123,7 +132,7 @@ def container_mounts(pod: Pod, container: Container, facts: MountInputs, files: 
     if files.etc_hosts:
         mounts.append(pb.Mount(container_path=HOSTS, host_path=files.etc_hosts))
     if files.termination_log:
-        path = container.termination_message_path or ""
+        path = absolute(container.termination_message_path or "")
         mounts.append(pb.Mount(container_path=path, host_path=files.termination_log))
     return mounts
 

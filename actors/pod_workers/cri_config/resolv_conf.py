@@ -9,7 +9,7 @@ from pathlib import Path
 
 from actors._base import Actor
 from actors._events.recorder import Recorder
-from actors.pod_workers.cri_config.dns import DnsConfig, host_problem, parse_resolv_conf
+from actors.pod_workers.cri_config.dns import DnsConfig, host_problem, parse_resolv_conf, syntax_problem
 from proto.common.until import Until
 from proto.wire.errors import AskTimeout
 
@@ -19,7 +19,16 @@ READ_S = 5.0
 
 def read_resolv_conf(path: str) -> DnsConfig:
     """Blocks. Raises OSError."""
-    return parse_resolv_conf(Path(path).read_text(encoding="utf-8", errors="replace"))
+    return parse_resolv_conf(_read(path))
+
+
+def _read(path: str) -> str:
+    return Path(path).read_text(encoding="utf-8", errors="replace")
+
+
+def unreadable(path: str, error: OSError) -> str:
+    """The kubelet's words for a resolv.conf that cannot be read: those of Go's os.Open (getHostDNSConfig)."""
+    return f"open {path}: {(error.strerror or str(error)).lower()}"
 
 
 class ResolvConfCheck:
@@ -36,12 +45,13 @@ class ResolvConfCheck:
     async def _look(self) -> None:
         settings = self._actor.settings
         try:
-            host = await self._actor.blocking(READ_S, read_resolv_conf, settings.resolv_conf)
+            text = await self._actor.blocking(READ_S, _read, settings.resolv_conf)
         except OSError as error:
-            problem = f"open {settings.resolv_conf}: {(error.strerror or str(error)).lower()}"
+            problem = unreadable(settings.resolv_conf, error)
         except AskTimeout as error:
             problem = str(error)
         else:
-            problem = host_problem(settings.resolv_conf, host.searches, settings.cluster_domain)
+            searches = parse_resolv_conf(text).searches
+            problem = syntax_problem(text) or host_problem(settings.resolv_conf, searches, settings.cluster_domain)
         if problem:
             self._events.node("Warning", "CheckLimitsForResolvConf", problem)

@@ -40,9 +40,12 @@ MASKED_PATHS = (
 READONLY_PATHS = ("/proc/bus", "/proc/fs", "/proc/irq", "/proc/sys", "/proc/sysrq-trigger")
 
 _MOST_UID = 2**63 - 1
+_MOST_VERIFIED_UID = 2**31 - 1
+"""Of an image with runAsNonRoot. Some runtimes cut a larger UID to 32 bits, maybe to 0 (CVE-2024-40635)."""
 _NO_CONTEXT = SecurityContext()
 _NO_POD_CONTEXT = PodSecurityContext()
 
+_USER_UNKNOWN = "cannot tell the user of the image: the container runtime has not told it; it is asked again"
 _APPARMOR_ANNOTATION = "container.apparmor.security.beta.kubernetes.io/"
 
 
@@ -59,9 +62,11 @@ def security_context(
 ) -> pb.LinuxContainerSecurityContext:
     """The container's context.
 
-    `image_user`: the image's user without group, as UID or name; empty for root. `seccomp_root`: directory of Localhost
-    profiles. `seccomp_default`: a container without a profile gets the runtime's. `groups`: GIDs of the pod's volumes.
-    `masked_paths`: this machine's, besides MASKED_PATHS. Raises ConfigError if runAsNonRoot is violated.
+    `image_user`: the image's user without group, as UID or name; empty when it is not known. `seccomp_root`: directory
+    of Localhost profiles. `seccomp_default`: a container without a profile gets the runtime's. `groups`: GIDs of the
+    pod's volumes.
+    `masked_paths`: this machine's, besides MASKED_PATHS. Raises ConfigError if runAsNonRoot is violated, or if the user
+    is the image's and not known.
     """
     own = container.security_context or _NO_CONTEXT
     of_pod = pod.spec.security_context or _NO_POD_CONTEXT
@@ -95,7 +100,7 @@ def _set_user(
     user, group = effective(own.run_as_user, of_pod.run_as_user), effective(own.run_as_group, of_pod.run_as_group)
     if user is not None:
         config.run_as_user.CopyFrom(pb.Int64Value(value=user))
-    elif (uid := _uid(image_user or "0")) is not None:
+    elif (uid := _uid(_known(image_user))) is not None:
         config.run_as_user.CopyFrom(pb.Int64Value(value=uid))
     else:
         config.run_as_username = image_user
@@ -109,7 +114,7 @@ def effective(own: int | None, of_pod: int | None) -> int | None:
 
 
 def verify_non_root(pod: Pod, container: Container, image_user: str) -> None:
-    """Raise ConfigError with the kubelet's message if runAsNonRoot is set and the user is or may be 0."""
+    """Raise ConfigError with the kubelet's message if runAsNonRoot is set and the user is or may become 0."""
     own = container.security_context or _NO_CONTEXT
     of_pod = pod.spec.security_context or _NO_POD_CONTEXT
     wanted = own.run_as_non_root if own.run_as_non_root is not None else of_pod.run_as_non_root
@@ -119,10 +124,19 @@ def verify_non_root(pod: Pod, container: Container, image_user: str) -> None:
     if user is not None:
         if user == 0:
             raise ConfigError(reasons.asked_to_run_as_root(pod, container.name))
-    elif (uid := _uid(image_user or "0")) == 0:
+    elif (uid := _uid(_known(image_user))) == 0:
         raise ConfigError(reasons.will_run_as_root(pod, container.name))
     elif uid is None:
         raise ConfigError(reasons.non_numeric_user(pod, container.name, image_user))
+    elif uid > _MOST_VERIFIED_UID:
+        raise ConfigError(reasons.invalid_user_id(pod, container.name, uid))
+
+
+def _known(image_user: str) -> str:
+    """The image's user. Raises ConfigError for an unknown one: only an image without a user runs as root."""
+    if not image_user:
+        raise ConfigError(_USER_UNKNOWN)
+    return image_user
 
 
 def _uid(image_user: str) -> int | None:

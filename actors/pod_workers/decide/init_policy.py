@@ -4,22 +4,22 @@ Source: computeInitContainerActions of pkg/kubelet/kuberuntime. Regular init con
 sidecar has started, the next one starts, and the sidecar is kept running (KEP-753). The list is read from its end: the
 last container that the runtime knows decides. All before it are done, even if the runtime has removed them.
 
-Main containers that have all ended wait for a sidecar that is last. If the runtime has removed the init containers, the
-kubelet runs them again. Here an ended main container of the same sandbox shows that they are done.
+When no main container is alive and one is to start again, it waits until a sidecar at the end of the list has started.
+The kubelet runs init containers again that the runtime has removed. Here an ended main container of the same sandbox
+proves that they are done.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from actors._host.files.hashing import container_hash
 from actors.pod_workers.decide.termination import Kill, KillReason, ProbeLookup
-from actors.pod_workers.model.restart_policy import is_sidecar, restarts_after, should_restart
-from actors.pod_workers.model.view import ContainerView, PodView
-from proto.v1 import Container, Pod
+from actors.pod_workers.model.restart_policy import is_sidecar, policy_of, restarts_after, should_restart
+from actors.pod_workers.model.view import KILLED, ContainerView, PodView
+from proto.v1 import Container, ContainerStateTerminated, Pod
 
-_KILLED = 137
-"""Exit code of SIGKILL."""
+_OOM_KILLED = "OOMKilled"
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class InitActions:
     initialized: bool
     start: tuple[Container, ...] = ()
     """In the spec's order."""
-    kill: tuple[Kill, ...] = field(default=())
+    kill: tuple[Kill, ...] = ()
     failed: bool = False
 
 
@@ -44,8 +44,42 @@ def definition_changed(container: Container, found: ContainerView) -> bool:
     return bool(found.hash) and found.hash != container_hash(container.name, container.image or "")
 
 
+def completed_init_containers(pod: Pod, view: PodView) -> frozenset[str]:
+    """Names of the init containers that the pod has gone on from, so that a late OOM kill does not count.
+
+    A later container was created in the newest sandbox, or their own newest instance is in an older one. Without a
+    sandbox, containers of all sandboxes count as in the newest.
+    """
+    names = [one.name for one in pod.spec.init_containers]
+    newest = view.sandboxes[0].id if view.sandboxes else None
+    if has_created_main(pod, view, newest):
+        return frozenset(names)
+    here = {one.name for one in view.containers if newest in (None, one.sandbox_id)}
+    last = max((index for index, name in enumerate(names) if name in here), default=0)
+    older = {one.name for one in view.containers if newest and one.sandbox_id not in ("", newest)}
+    return frozenset(names[:last]) | (older - here)
+
+
+def init_exit_code(container: Container, ended: ContainerView | ContainerStateTerminated, *, past: bool = False) -> int:
+    """The exit code that counts for an ended init container: 137 instead of 0 after an OOM kill.
+
+    A shell whose child was killed may exit with 0 after half of the work (isInitContainerFailed of
+    pkg/kubelet/kuberuntime). A sidecar starts again in any case.
+
+    `past`: its name is in `completed_init_containers`. Then the kill was noticed too late, or a former release went on.
+    """
+    if ended.exit_code == 0 and ended.reason == _OOM_KILLED and not past and not is_sidecar(container):
+        return KILLED
+    return ended.exit_code
+
+
+def with_counted_exit_code(container: Container, found: ContainerView) -> ContainerView:
+    """The init container's instance with the exit code that counts before main containers are created."""
+    return replace(found, exit_code=init_exit_code(container, found))
+
+
 def init_actions(pod: Pod, view: PodView, sandbox_id: str, probes: ProbeLookup) -> InitActions:
-    """The next actions in the present sandbox."""
+    """The next actions for the init containers in this sandbox. `start` may be empty while one runs."""
     containers = pod.spec.init_containers
     settled = not containers or has_created_main(pod, view, sandbox_id)
     initialized = settled and not _awaits_sidecar(pod, view, sandbox_id)
@@ -60,6 +94,7 @@ def init_actions(pod: Pod, view: PodView, sandbox_id: str, probes: ProbeLookup) 
             continue
         if settled and not is_sidecar(container):
             continue
+        found = with_counted_exit_code(container, found)
         if _has_failed(container, pod, found):
             return InitActions(initialized=False, failed=True)
         kill = _kill(container, found, probes)
@@ -89,10 +124,15 @@ def _awaits_sidecar(pod: Pod, view: PodView, sandbox_id: str) -> bool:
 
 
 def _has_failed(container: Container, pod: Pod, found: ContainerView) -> bool:
-    """Return True for a failure without a retry: no sidecar, policy or rule. A lost container counts as killed."""
-    exit_code = _KILLED if found.state == "unknown" else found.exit_code
-    over = found.state in ("exited", "unknown") and exit_code != 0
-    return over and not is_sidecar(container) and not restarts_after(container, pod, exit_code)
+    """Return True for a failure without a retry: no sidecar, policy or rule.
+
+    A lost container has failed. It has no exit code, so its policy decides without rules.
+    """
+    if is_sidecar(container):
+        return False
+    if found.state == "unknown":
+        return policy_of(container, pod) == "Never"
+    return found.state == "exited" and found.exit_code != 0 and not restarts_after(container, pod, found.exit_code)
 
 
 def _starts(container: Container, found: ContainerView) -> bool:

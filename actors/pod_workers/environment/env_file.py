@@ -6,6 +6,8 @@ https://kubernetes.io/docs/tasks/inject-data-application/define-environment-vari
 
 from __future__ import annotations
 
+from collections.abc import Collection, Iterator
+
 MAX_BYTES = 1024 * 1024
 MAX_LINE_BYTES = 64 * 1024
 """The longest line that the kubelet's reader takes."""
@@ -16,8 +18,35 @@ class EnvFileError(Exception):
     """The file does not have the format; the message has the line number."""
 
 
-def parse(text: str, key: str) -> str:
-    """The value of `key`; empty when the file lacks it. Raises EnvFileError for a bad line before it.
+class EnvFile:
+    """The values of some keys in a file, which is parsed once: ten thousand keys of a large file would take hours.
+
+    It keeps no other text: a container can make the lines of a mebibyte take twenty in memory.
+    """
+
+    def __init__(self, text: str, keys: Collection[str]) -> None:
+        self._values: dict[str, str] = {}
+        self._problem = ""
+        missing = set(keys)
+        try:
+            for name, value in _entries(text):
+                if name in missing:
+                    missing.remove(name)
+                    self._values[name] = value
+                if not missing:
+                    break
+        except EnvFileError as error:
+            self._problem = str(error)
+
+    def value(self, key: str) -> str:
+        """The first value of a key; empty when the file lacks it. Raises EnvFileError for a bad line before it."""
+        if key not in self._values and self._problem:
+            raise EnvFileError(self._problem)
+        return self._values.get(key, "")
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """Names and values. Raises EnvFileError.
 
     A line is `NAME='value'`. The value goes up to the next quote, over several lines if needed. A comment may follow.
     `NAME=` with a blank after it is empty, as in a shell.
@@ -43,9 +72,7 @@ def parse(text: str, key: str) -> str:
                 raise EnvFileError(f"line {number}: the value must be in single quotes")
         else:
             value, number = _quoted(lines, number, rest)
-        if name == key:
-            return value
-    return ""
+        yield name, value
 
 
 def _quoted(lines: list[str], number: int, rest: str) -> tuple[str, int]:
@@ -54,16 +81,17 @@ def _quoted(lines: list[str], number: int, rest: str) -> tuple[str, int]:
     if not rest.startswith("'"):
         raise EnvFileError(f"line {number}: the value must be in single quotes")
     value, quote, after = rest[1:].partition("'")
+    parts = [value]
     while not quote:
         if number == len(lines):
             raise EnvFileError(f"line {first}: the quote is not closed")
         more, quote, after = _line(lines, number).partition("'")
-        value += "\n" + more
+        parts.append(more)
         number += 1
     after = after.lstrip(_BLANK)
     if after and not after.startswith("#"):
         raise EnvFileError(f"line {number}: unexpected text after the closing quote")
-    return value, number
+    return "\n".join(parts), number
 
 
 def _line(lines: list[str], index: int) -> str:

@@ -10,13 +10,17 @@ from __future__ import annotations
 
 import re
 from collections import ChainMap
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cache
 
 from actors._host.node import downward
+from actors.pod_workers.environment.exec_limits import MAX_TOTAL_BYTES, size, total_size, variable_size
 from actors.pod_workers.model import reasons
 from proto.v1 import Container, EnvFromSource, EnvVarSource, FileKeySelector, Pod
 
+MOST_SHOWN = 253
+"""Most characters of a name in a message: those of a ConfigMap's key."""
 _REFERENCE = re.compile(r"\$(?:\$|\(([^)]*)\))")
 
 Data = Callable[[str], Mapping[str, str] | None]
@@ -29,6 +33,10 @@ class ConfigError(Exception):
     def __init__(self, message: str, reason: str = reasons.CREATE_CONTAINER_CONFIG_ERROR) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+class TooLongError(Exception):
+    """A text with its variables inserted is longer than its limit."""
 
 
 def _nothing(name: str) -> Mapping[str, str] | None:  # noqa: ARG001 - Data's signature
@@ -53,15 +61,49 @@ class Sources:
     """The value of a key in a file of a volume; empty when the file lacks it. Raises ConfigError."""
 
 
-def expand(text: str, variables: Mapping[str, str]) -> str:
-    """Replace `$(NAME)` by the variable and `$$` by `$`. An unknown name stays as it is written."""
+def expand(text: str, variables: Mapping[str, str], most_bytes: int = MAX_TOTAL_BYTES) -> str:
+    """Replace `$(NAME)` by the variable and `$$` by `$`. An unknown name stays as it is written.
+
+    Raises TooLongError for a result of more than `most_bytes`, before it takes that memory.
+    """
+    inserted = 0
 
     def value(match: re.Match[str]) -> str:
+        nonlocal inserted
         name = match.group(1)
-        return "$" if name is None else variables.get(name, match.group(0))
+        if name is None:
+            return "$"
+        if name not in variables:
+            return match.group(0)
+        found = variables[name]
+        inserted += size(found)
+        if inserted > most_bytes:
+            raise TooLongError
+        return found
 
     end = _closed(text)
-    return _REFERENCE.sub(value, text[:end]) + text[end:].replace("$$", "$")
+    expanded = _REFERENCE.sub(value, text[:end]) + text[end:].replace("$$", "$")
+    if size(expanded) > most_bytes:
+        raise TooLongError
+    return expanded
+
+
+def expand_words(words: Iterable[str], variables: Mapping[str, str], container: str) -> list[str]:
+    """Insert the variables into the command and arguments of a container. Raises ConfigError for what Linux refuses."""
+    left, found = MAX_TOTAL_BYTES - total_size(variables), []
+    for number, word in enumerate(words, 1):
+        try:
+            text = expand(word, variables, left - 1)
+        except TooLongError:
+            raise _too_long("command", container, f"with word {number} and its variables") from None
+        left -= size(text) + 1
+        found.append(text)
+    return found
+
+
+def _too_long(of: str, container: str, what: str) -> ConfigError:
+    problem = f"{what} it is longer than {MAX_TOTAL_BYTES} bytes, which Linux refuses"
+    return ConfigError(f"cannot make the {of} of container {container}: {problem}")
 
 
 def _closed(text: str) -> int:
@@ -80,24 +122,67 @@ def environment(pod: Pod, container: Container, sources: Sources) -> dict[str, s
     """The variables in the order of definition, envFrom first. A later variable of a name replaces an earlier one.
 
     Variables of Services come last and replace none. Bytes of Secrets that are not UTF-8 become surrogates, see
-    `to_bytes`. Raises ConfigError with the kubelet's message if a required source is missing.
+    `to_bytes`. Raises ConfigError with the kubelet's message if a required source is missing, and for an environment
+    that Linux refuses.
     """
-    variables: dict[str, str] = {}
-    known = ChainMap(variables, sources.services)  # type: ignore[arg-type]  # only read
-    for source in container.env_from:
-        variables.update(_all_of(source, sources))
+    # Ten thousand variables of one large source would take minutes: each call decodes, formats or parses all of it.
+    sources = replace(
+        sources,
+        config_map=cache(sources.config_map),
+        secret=cache(sources.secret),
+        file_key=cache(sources.file_key),
+    )
+    field_value = cache(lambda path: downward.field_value(pod, path, sources.node, sources.pod_ips))
+    found = _Environment(container.name)
+    known = ChainMap(found.variables, sources.services)  # type: ignore[arg-type]  # only read
+    for source in _last_of_each(container.env_from):
+        for name, value in _all_of(source, sources):
+            found.put(name, value)
     for variable in container.env:
         if variable.value:
-            variables[variable.name] = expand(variable.value, known)
+            found.put_expanded(variable.name, variable.value, known)
         elif variable.value_from is not None:
-            found = _from_source(pod, container, variable.value_from, sources)
-            if found is not None:
-                variables[variable.name] = found
+            own = _from_source(pod, container, variable.value_from, sources, field_value)
+            if own is not None:
+                found.put(variable.name, own)
         else:
-            variables[variable.name] = ""
+            found.put(variable.name, "")
     for name, value in sources.services.items():
-        variables.setdefault(name, value)
-    return variables
+        if name not in found.variables:
+            found.put(name, value)
+    return found.variables
+
+
+def _last_of_each(sources: Iterable[EnvFromSource]) -> list[EnvFromSource]:
+    # The last one of equal sources decides. Ten thousand of them would take minutes.
+    return list(dict.fromkeys(reversed(tuple(sources))))[::-1]
+
+
+class _Environment:
+    """The variables of a container so far, and their size."""
+
+    def __init__(self, container: str) -> None:
+        self.variables: dict[str, str] = {}
+        self._container = container
+        self._bytes = 0
+
+    def put(self, name: str, value: str) -> None:
+        """Set a variable. Raises ConfigError if all are too long together."""
+        before = self.variables.get(name)
+        self._bytes += variable_size(name, value) - (0 if before is None else variable_size(name, before))
+        if self._bytes > MAX_TOTAL_BYTES:
+            raise self._too_long(name)
+        self.variables[name] = value
+
+    def put_expanded(self, name: str, value: str, known: Mapping[str, str]) -> None:
+        """Insert the known variables into the value, and set the variable. Raises ConfigError."""
+        try:
+            self.put(name, expand(value, known, MAX_TOTAL_BYTES - self._bytes))
+        except TooLongError:
+            raise self._too_long(name) from None
+
+    def _too_long(self, name: str) -> ConfigError:
+        return _too_long("environment", self._container, f"with variable {name[:MOST_SHOWN]}")
 
 
 def to_bytes(value: str) -> bytes:
@@ -110,7 +195,7 @@ def from_bytes(value: bytes) -> str:
     return value.decode("utf-8", "surrogateescape")
 
 
-def _all_of(source: EnvFromSource, sources: Sources) -> dict[str, str]:
+def _all_of(source: EnvFromSource, sources: Sources) -> Iterator[tuple[str, str]]:
     if source.config_map_ref is not None:
         name, optional = source.config_map_ref.name, source.config_map_ref.optional
         kind, data = "configmap", sources.config_map(name)
@@ -118,19 +203,22 @@ def _all_of(source: EnvFromSource, sources: Sources) -> dict[str, str]:
         name, optional = source.secret_ref.name, source.secret_ref.optional
         kind, data = "secret", sources.secret(name)
     else:
-        return {}
+        return
     if data is None:
         if optional:
-            return {}
+            return
         raise ConfigError(f'{kind} "{name}" not found')
-    return {(source.prefix or "") + key: data[key] for key in sorted(data)}
+    for key in sorted(data):
+        yield (source.prefix or "") + key, data[key]
 
 
-def _from_source(pod: Pod, container: Container, source: EnvVarSource, sources: Sources) -> str | None:
+def _from_source(
+    pod: Pod, container: Container, source: EnvVarSource, sources: Sources, field_value: Callable[[str], str]
+) -> str | None:
     """The value; None if an optional source is missing."""
     try:
         if source.field_ref is not None:
-            return downward.field_value(pod, source.field_ref.field_path, sources.node, sources.pod_ips)
+            return field_value(source.field_ref.field_path)
         if source.resource_field_ref is not None:
             return downward.resource_value(pod, container, source.resource_field_ref, sources.node)
     except downward.NoSuchFieldError as error:

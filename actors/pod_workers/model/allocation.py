@@ -7,7 +7,7 @@ decides.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import msgspec
 from msgspec.structs import replace
@@ -33,7 +33,7 @@ NOTHING = PodResourceInfo()
 
 def resources_of(pod: Pod) -> PodResourceInfo:
     """The resources that the pod's spec asks for."""
-    return PodResourceInfo({one.name: one.resources for one in _resizable(pod)}, pod.spec.resources)
+    return PodResourceInfo({one.name: one.resources for one in containers_of(pod)}, pod.spec.resources)
 
 
 def with_resources(pod: Pod, info: PodResourceInfo | None) -> Pod:
@@ -60,8 +60,8 @@ def equal(left: PodResourceInfo, right: PodResourceInfo) -> bool:
     return all(_same(left.containers[name], right.containers[name]) for name in common)
 
 
-def _resizable(pod: Pod) -> Iterable[Container]:
-    """All containers but the ephemeral ones, which have no resources."""
+def containers_of(pod: Pod) -> tuple[Container, ...]:
+    """All containers but the ephemeral ones, which have no resources and no probes."""
     return (*pod.spec.init_containers, *pod.spec.containers)
 
 

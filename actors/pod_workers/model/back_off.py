@@ -3,7 +3,8 @@
 Source: client-go's flowcontrol.Backoff as the kubelet uses it (kuberuntime_manager.go, doBackOff). The wait begins at
 the end of the last run and doubles at each restart up to the cap. A long run resets it. Its end is compared with the
 restart before it, where BackoffHistory compares two restarts. A container with another image or other resources starts
-over (GetBackoffKey). Pure. Times are Unix seconds, since they are compared with the runtime's.
+over (GetBackoffKey). Pure. Times are Unix seconds, since they are compared with the runtime's. A `Wait` counts its
+seconds, too: a clock that is set back lengthens none.
 
 SyncPod decides on the view from before its kills. There a container that it kills still runs, so the wait before the
 next start counts from the end of the instance before it.
@@ -40,6 +41,22 @@ class Replaced:
     """When the instance before it ended; 0 if the runtime had none."""
 
 
+@dataclass(frozen=True, slots=True)
+class Wait:
+    """One wait before a container's start."""
+
+    id: str
+    """Of the instance that ended."""
+    until: float
+    """As of `wait_until`."""
+    due: float
+    """Seconds of the monotonic clock at which it is over in any case."""
+
+    def left_s(self, now: float, monotonic: float) -> float:
+        """Seconds that are left; zero or negative when it is over."""
+        return min(self.until - now, self.due - monotonic)
+
+
 def definition_of(container: Container) -> str:
     """A hash of name, image and resources. A back-off counts only for the same definition."""
     resources = fnv1a_32(msgspec.json.encode(container.resources))
@@ -65,23 +82,32 @@ def wait_until(
     return replaced.end_before + back_off.delay_s if replaced.end_before else 0.0
 
 
-def raises(back_off: RestartDelay | None, finished_at: float, replaced: Replaced | None = None) -> bool:
-    """Return True when the start after that end raises the back-off; arguments as of `wait_until`.
+def waiting(former: Wait | None, identity: str, until: float, now: float, monotonic: float, delay_s: float) -> Wait:
+    """The wait of the instance `identity`: the former one if it is the same, else one of at most `delay_s` from now."""
+    if former is not None and (former.id, former.until) == (identity, until):
+        return former
+    return Wait(identity, until, monotonic + min(until - now, delay_s))
 
-    False after a start that failed or was cut off by a kill of this process: it has raised it already.
+
+def raises(back_off: RestartDelay | None, finished_at: float, now: float, replaced: Replaced | None = None) -> bool:
+    """Return True when a start at `now` after that end raises the back-off; other arguments as of `wait_until`.
+
+    False after a start that failed or was cut off by a kill of this process: it has raised it already. A raise that is
+    ahead of `now` is of before the clock was set back.
     """
     if replaced is not None and not replaced.end_before:
         return False  # doBackOff finds no exited instance
-    return back_off is None or back_off.updated < finished_at
+    return back_off is None or back_off.updated < finished_at or now < back_off.updated != finished_at
 
 
 def raised(
     back_off: RestartDelay | None, finished_at: float, now: float, delays: Backoff, definition: str = ""
 ) -> RestartDelay:
     """The back-off after a start at `now` of a container whose last run ended at `finished_at`."""
+    updated = max(now, finished_at)  # the end is ahead of a clock that was set back; `raises` finds it here
     if back_off is None or delays.is_reset(back_off.updated, finished_at):
-        return RestartDelay(delay_s=delays.initial_s, updated=now, definition=definition)
-    return RestartDelay(delay_s=delays.grown_s(back_off.delay_s), updated=now, definition=definition)
+        return RestartDelay(delay_s=delays.initial_s, updated=updated, definition=definition)
+    return RestartDelay(delay_s=delays.grown_s(back_off.delay_s), updated=updated, definition=definition)
 
 
 def to_plain(back_offs: dict[tuple[str, str], RestartDelay]) -> list[list[Any]]:
@@ -89,9 +115,18 @@ def to_plain(back_offs: dict[tuple[str, str], RestartDelay]) -> list[list[Any]]:
     return [[uid, name, entry.delay_s, entry.updated, entry.definition] for (uid, name), entry in back_offs.items()]
 
 
-def from_plain(rows: list[list[Any]]) -> dict[tuple[str, str], RestartDelay]:
-    """The inverse of `to_plain`."""
-    return {(uid, name): RestartDelay(float(delay), float(updated), *of) for uid, name, delay, updated, *of in rows}
+class _DelayRow(msgspec.Struct, array_like=True):
+    uid: str
+    name: str
+    delay_s: float
+    updated: float
+    definition: str = ""
+
+
+def from_plain(rows: Any) -> dict[tuple[str, str], RestartDelay]:
+    """The inverse of `to_plain`. Raises msgspec.ValidationError for other rows."""
+    found = msgspec.convert(rows, list[_DelayRow])
+    return {(one.uid, one.name): RestartDelay(one.delay_s, one.updated, one.definition) for one in found}
 
 
 def replaced_to_plain(replaced: dict[str, dict[str, Replaced]]) -> list[list[Any]]:
@@ -99,9 +134,9 @@ def replaced_to_plain(replaced: dict[str, dict[str, Replaced]]) -> list[list[Any
     return [[uid, name, one.id, one.end_before] for uid, names in replaced.items() for name, one in names.items()]
 
 
-def replaced_from_plain(rows: list[list[Any]]) -> dict[str, dict[str, Replaced]]:
-    """The inverse of `replaced_to_plain`."""
+def replaced_from_plain(rows: Any) -> dict[str, dict[str, Replaced]]:
+    """The inverse of `replaced_to_plain`. Raises msgspec.ValidationError for other rows."""
     found: dict[str, dict[str, Replaced]] = {}
-    for uid, name, identity, end_before in rows:
-        found.setdefault(uid, {})[name] = Replaced(identity, float(end_before))
+    for uid, name, identity, end_before in msgspec.convert(rows, list[tuple[str, str, str, float]]):
+        found.setdefault(uid, {})[name] = Replaced(identity, end_before)
     return found

@@ -73,18 +73,19 @@ class Desired:
     def apply(self, update: PodUpdate) -> Change:
         """Apply an update; a repeat changes nothing. A pod keeps the time at which it was first seen."""
         incoming = {pod.metadata.uid or "": self._as_first_seen(pod) for pod in update.pods}
-        mine = {uid for uid, source in self.source_of.items() if source == update.source}
         waiting = self.contested.setdefault(update.source, {})
         if update.op == "REMOVE":
             for uid in incoming:
                 waiting.pop(uid, None)
-            removed = self._remove(sorted(mine & incoming.keys()))
+            removed = self._remove(sorted(uid for uid in incoming if self.source_of.get(uid) == update.source))
             return Change(added=self._admit_contested(removed), removed=removed)
-        contested = {uid: incoming.pop(uid) for uid in list(incoming) if uid in self.pods and uid not in mine}
+        others = [uid for uid in incoming if uid in self.pods and self.source_of[uid] != update.source]
+        contested = {uid: incoming.pop(uid) for uid in others}
         self.restored.difference_update(incoming)
         removed = ()
         if update.op == "SET":
             self.seen.add(update.source)
+            mine = {uid for uid, source in self.source_of.items() if source == update.source}
             removed = self._remove(sorted(mine - incoming.keys()))
             for uid in waiting.keys() - contested.keys():
                 del waiting[uid]

@@ -73,11 +73,11 @@ def to_plain(records: Mapping[str, EndRecord]) -> list[list[Any]]:
     ]
 
 
-def from_plain(rows: list[list[Any]]) -> dict[str, EndRecord]:
-    """The inverse of `to_plain`."""
+def from_plain(rows: Any) -> dict[str, EndRecord]:
+    """The inverse of `to_plain`. Raises msgspec.ValidationError for other rows."""
     return {
-        uid: EndRecord(float(end_by), {one: HookRecord(float(began), bool(done)) for one, began, done in hooks})
-        for uid, end_by, hooks in rows
+        uid: EndRecord(end_by, {one: HookRecord(began, done) for one, began, done in hooks})
+        for uid, end_by, hooks in msgspec.convert(rows, list[tuple[str, float, list[tuple[str, float, bool]]]])
     }
 
 
@@ -89,10 +89,16 @@ def containers_to_plain(ends: Mapping[tuple[str, str], ContainerEnd]) -> list[li
     ]
 
 
-def containers_from_plain(rows: list[list[Any]]) -> dict[tuple[str, str], ContainerEnd]:
-    """The inverse of `containers_to_plain`."""
-    found: dict[tuple[str, str], ContainerEnd] = {}
-    for uid, container_id, end_by, *hooks in rows:
-        hook = HookRecord(float(hooks[0][0]), bool(hooks[0][1])) if hooks else None
-        found[uid, container_id] = ContainerEnd(float(end_by), hook)
-    return found
+class _ContainerRow(msgspec.Struct, array_like=True):
+    uid: str
+    container_id: str
+    end_by: float
+    hook: tuple[float, bool] | None = None
+
+
+def containers_from_plain(rows: Any) -> dict[tuple[str, str], ContainerEnd]:
+    """The inverse of `containers_to_plain`. Raises msgspec.ValidationError for other rows."""
+    return {
+        (one.uid, one.container_id): ContainerEnd(one.end_by, None if one.hook is None else HookRecord(*one.hook))
+        for one in msgspec.convert(rows, list[_ContainerRow])
+    }

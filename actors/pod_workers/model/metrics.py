@@ -9,6 +9,7 @@ from datetime import datetime
 
 from actors._host.node.critical import is_static
 from actors._metrics import kubelet as metrics
+from actors.pod_workers.model.allocation import containers_of
 from actors.pod_workers.model.restart_policy import is_sidecar
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
@@ -79,8 +80,8 @@ def init_seconds(pod: Pod, view: PodView) -> float:
 
 def resizes_requested(before: Pod, after: Pod) -> None:
     """A pod's source wants other resources for its containers."""
-    wanted = {one.name: one.resources for one in (*after.spec.init_containers, *after.spec.containers)}
-    for container in (*before.spec.init_containers, *before.spec.containers):
+    wanted = {one.name: one.resources for one in containers_of(after)}
+    for container in containers_of(before):
         was, now = container.resources, wanted.get(container.name, container.resources)
         for kind, old, new in (("requests", was.requests, now.requests), ("limits", was.limits, now.limits)):
             for resource in ("cpu", "memory"):
@@ -158,7 +159,7 @@ def container_type(pod: Pod, name: str) -> str:
 
 
 def container_starting(pod: Pod, name: str) -> None:
-    """The runtime is asked for a container."""
+    """A start begins, before the pull of the image."""
     metrics.STARTED_CONTAINERS.inc(container_type(pod, name))
 
 

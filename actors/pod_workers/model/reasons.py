@@ -54,7 +54,9 @@ DISRUPTIONS = {
     PREEMPTING: "Pod was preempted by Kubelet to accommodate a critical pod.",
     TERMINATED: "",
 }
-"""Reason to the message of the condition DisruptionTarget; empty: the pod's own message."""
+"""Reason to the message of the condition DisruptionTarget; empty: the pod's own message. See `is_disruption`."""
+LOW_ON_RESOURCE = "The node was low on resource: "
+"""Start of the message of a pod that is evicted because the node is short of a resource."""
 
 RESTARTING_ALL_CONTAINERS = "RestartingAllContainers"
 RESTARTING_ALL_CONTAINERS_MESSAGE = "The container is removed because RestartAllContainers in place"
@@ -71,6 +73,15 @@ CONTAINER_LOST_MESSAGE = (
     "The container could not be located when the pod was deleted.  The container used to be Running"
 )
 """Two spaces as in the kubelet: alerting rules match the whole text."""
+
+
+def is_disruption(reason: str, message: str) -> bool:
+    """Return True for a pod that the node ends for its own sake: its status gets the condition DisruptionTarget.
+
+    A pod that is evicted above its own limit of storage is no disruption (KEP-3329). Its message shows that, also in a
+    checkpoint of a former release.
+    """
+    return reason in DISRUPTIONS and (reason != EVICTED or message.startswith(LOW_ON_RESOURCE))
 
 
 def pod_description(pod: Pod) -> str:
@@ -116,11 +127,16 @@ def sandbox_config_failed(pod: Pod, error: BaseException) -> str:
 
 
 def create_sandbox_failed_event(error: Exception) -> tuple[str, str]:
-    """(reason, message) of the event. An OSError comes from the pod's cgroup, which is created first."""
+    """(reason, message) of the event. An OSError comes from the pod's cgroup, which is created before the sandbox."""
     if isinstance(error, OSError):
         return "FailedCreatePodContainer", f"unable to ensure pod container exists: {error}"
     text = error.grpc_text() if isinstance(error, CriError) else str(error)
     return "FailedCreatePodSandBox", f"Failed to create pod sandbox: {text}"
+
+
+def pod_directory_failed_event(error: OSError) -> tuple[str, str]:
+    """(reason, message) of the event when the pod's directory cannot be made, as on a full or read-only disk."""
+    return "Failed", f"error making pod data directories: {error}"
 
 
 def back_off_event(pod: Pod, container: str) -> str:
@@ -145,4 +161,12 @@ def non_numeric_user(pod: Pod, container: str, user: str) -> str:
     return (
         f"container has runAsNonRoot and image has non-numeric user ({user}), cannot verify user is non-root "
         f'(pod: "{pod_description(pod)}", container: {container})'
+    )
+
+
+def invalid_user_id(pod: Pod, container: str, uid: int) -> str:
+    """Message of a refused runAsNonRoot when the image's user is above the largest UID of Kubernetes."""
+    return (
+        f"container has runAsNonRoot and image has an invalid user id ({uid}). (Must be 1-(2147483647)): "
+        f'must be between 0 and 2147483647, inclusive (pod: "{pod_description(pod)}", container: {container})'
     )

@@ -6,6 +6,8 @@ call has: start and end times, exit code, addresses and pid. `complete` is False
 
 from __future__ import annotations
 
+import os
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -14,6 +16,7 @@ from typing import Any, Literal
 import msgspec
 
 from actors._cgroup.quantities.resources import quota_to_milli_cpu, shares_to_milli_cpu
+from actors._host.node.addresses import IP, parsed
 from actors._host.node.critical import SOURCE_ANNOTATION
 from proto.common import untrusted
 from proto.common.safe_text import component_problem
@@ -28,7 +31,10 @@ _CONTAINER_STATES: dict[int, ContainerState] = {
     pb.CONTAINER_RUNNING: "running",
     pb.CONTAINER_EXITED: "exited",
 }
+_LEADING_ZEROS = re.compile(r"\b0+(?=[0-9])")
 DEFAULT_GRACE_PERIOD_S = 30
+MOST_RESTARTS = 1 << 31
+"""A larger count is no count of the kubelet or of this agent, whose numbers are int32."""
 KILLED = 128 + signal.SIGKILL
 """Exit code of a container that the kernel or a grace period's end has killed."""
 
@@ -55,14 +61,26 @@ def _integer(text: str, otherwise: int) -> int:
         return otherwise
 
 
-def sorted_ips(ips: tuple[str, ...], host_ips: tuple[str, ...]) -> tuple[str, ...]:
-    """At most one address of each family, the family of the node's first address before the other.
+def node_families(node_ip: str) -> tuple[int, ...]:
+    """4 or 6 for each part of --node-ip, among them 0.0.0.0 and ::. Without that flag IPv4 is the node's family."""
+    found = [parsed(part) for part in node_ip.split(",")]
+    return tuple(one.version for one in found if one is not None) or (4,)
 
-    The kubelet's sortPodIPs (pkg/kubelet/kubelet_pods.go). The pod's status and its containers' variables agree.
+
+def sorted_ips(ips: tuple[str, ...], node_ip: str) -> tuple[str, ...]:
+    """At most one address of each family, that of --node-ip's first part before the other, in the usual notation.
+
+    The kubelet's sortPodIPs (pkg/kubelet/kubelet_pods.go). The pod's status and its containers' variables agree. The
+    Node's addresses do not count: a cloud provider may put IPv6 first on a node whose pods have had IPv4 first.
     """
-    v4, v6 = [ip for ip in ips if ":" not in ip], [ip for ip in ips if ":" in ip]
-    families = (v6, v4) if host_ips and ":" in host_ips[0] else (v4, v6)
-    return tuple(ip for family in families for ip in family[:1])
+    known = [found for ip in ips if (found := _address(ip)) is not None]
+    families = (6, 4) if node_families(node_ip)[0] == 6 else (4, 6)
+    return tuple(str(ip) for family in families for ip in [one for one in known if one.version == family][:1])
+
+
+def _address(text: str) -> IP | None:
+    """The address that a runtime sends; None for other texts. Zeros may lead its numbers, as in Go's ParseIPSloppy."""
+    return None if "%" in text else parsed(_LEADING_ZEROS.sub("", text))
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,15 +230,16 @@ class ContainerView:
             created_at_ns=listed.created_at,
             image=listed.image.user_specified_image or listed.image.image,
             image_ref=listed.image_ref,
-            **_from_labels(listed.metadata.name, listed.labels, listed.annotations),
+            **_from_labels(listed.metadata, listed.labels, listed.annotations),
         )
 
     @classmethod
     def from_status(cls, answer: pb.ContainerStatusResponse) -> ContainerView:
         """From ContainerStatus; pid and sandbox_id need verbose (`PodView.with_container` keeps known ones)."""
         status, verbose = answer.status, _verbose(answer.info)
-        known = _from_labels(status.metadata.name, status.labels, status.annotations)
-        mounted = (m.host_path for m in status.mounts if m.container_path == known["termination_message_path"])
+        known = _from_labels(status.metadata, status.labels, status.annotations)
+        message_paths = _mounted_at(known["termination_message_path"])
+        mounted = (m.host_path for m in status.mounts if m.container_path in message_paths)
         user = status.user.linux if status.user.HasField("linux") else None
         return cls(
             id=status.id,
@@ -255,6 +274,16 @@ class ContainerView:
         return self.complete and self.state == "exited" and self.exit_code != KILLED
 
 
+def absolute(path: str) -> str:
+    """`path` in a container, absolute and clean, as the kubelet hands it to the runtime (MakeAbsolutePath)."""
+    return os.path.normpath(f"/{path.lstrip('/')}")
+
+
+def _mounted_at(message_path: str) -> tuple[str, ...]:
+    """Paths at which a container may have its termination message: older containers have it as written."""
+    return (absolute(message_path), message_path) if message_path else ()
+
+
 def _start_was_given_up(status: pb.ContainerStatus) -> bool:
     """Return True when a start failed only because its caller, this process, was killed.
 
@@ -272,15 +301,23 @@ def _signal_name(signal: int) -> str:
     return known.name.removeprefix("SIGNAL_") if signal and known else ""
 
 
-def _from_labels(metadata_name: str, own: Mapping[str, str], annotations: Mapping[str, str]) -> dict[str, Any]:
+def _restart_count(attempt: int, annotated: str) -> int:
+    """From both places that have it. A count that is too low would give a new container a name that is taken."""
+    count = _integer(annotated, 0)
+    return max(attempt, count) if count < MOST_RESTARTS else attempt
+
+
+def _from_labels(
+    metadata: pb.ContainerMetadata, own: Mapping[str, str], annotations: Mapping[str, str]
+) -> dict[str, Any]:
     grace = annotations.get(labels.POD_DELETION_GRACE_PERIOD) or annotations.get(labels.POD_TERMINATION_GRACE_PERIOD)
     return {
-        "name": own.get(labels.CONTAINER_NAME, metadata_name),
+        "name": own.get(labels.CONTAINER_NAME, metadata.name),
         "pod_name": own.get(labels.POD_NAME, ""),
         "pod_namespace": own.get(labels.POD_NAMESPACE, ""),
         "pod_uid": own.get(labels.POD_UID, ""),
         "hash": annotations.get(labels.CONTAINER_HASH, ""),
-        "restart_count": _integer(annotations.get(labels.RESTART_COUNT, ""), 0),
+        "restart_count": _restart_count(metadata.attempt, annotations.get(labels.RESTART_COUNT, "")),
         "termination_message_path": annotations.get(labels.TERMINATION_MESSAGE_PATH, ""),
         "termination_message_policy": annotations.get(labels.TERMINATION_MESSAGE_POLICY, ""),
         "grace_period_s": _integer(grace or "", DEFAULT_GRACE_PERIOD_S),
@@ -298,7 +335,11 @@ class PodView:
 
     @classmethod
     def of(cls, sandboxes: Iterable[SandboxView], containers: Iterable[ContainerView]) -> PodView:
-        """Sorted newest first: by creation time, then by attempt."""
+        """Sorted newest first: by attempt, then by creation time, which a clock that is set back makes earlier.
+
+        So does the kubelet with sandboxes (kubernetes/kubernetes#130551). Containers of one name are in the order of
+        their starts; between names the order means nothing.
+        """
         return cls(tuple(sorted(sandboxes, key=_age)), tuple(sorted(containers, key=_age)))
 
     @classmethod
@@ -386,7 +427,7 @@ class PodView:
 
     @property
     def grace_period_s(self) -> int:
-        """Of the newest container's annotations; the API's default when there is no container."""
+        """Of the container with the highest attempt, from its annotations; without a container the API's default."""
         return self.containers[0].grace_period_s if self.containers else DEFAULT_GRACE_PERIOD_S
 
     @property
@@ -434,4 +475,4 @@ class PodView:
 
 
 def _age(found: SandboxView | ContainerView) -> tuple[int, int]:
-    return (-found.created_at_ns, -found.attempt)
+    return (-found.attempt, -found.created_at_ns)

@@ -1,7 +1,7 @@
-"""Records the resources allocated to each pod, and queues the pods whose spec asks for others.
+"""Decides which pending resizes are granted, and records the resources allocated to each pod.
 
-The kubelet's allocation manager (pkg/kubelet/allocation). Used in the actor's own thread. `resizing` decides on one
-resize.
+The decisions of the kubelet's allocation manager (pkg/kubelet/allocation), without files, timers and workers: those are
+in `allocation_manager`. Used in the actor's own thread. `resizing` decides on one resize.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import time
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from typing import Literal
 
 from actors._cgroup.quantities.swap import SwapRules
 from actors._events.recorder import Recorder
 from actors._metrics import kubelet as metrics
+from actors.pod_workers.admission import Preempt
 from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.model.allocation import equal, resources_of, with_resources
 from actors.pod_workers.resources import resize_events
@@ -22,18 +24,20 @@ from actors.pod_workers.resources.resizing import (
     INFEASIBLE,
     NO_POLICIES,
     ManagerPolicies,
+    NodeState,
     Refusal,
     ResizeRequest,
     decide,
     in_order,
-    shrinks,
 )
 from actors.pod_workers.shared.resource_state import ResourceState
 from proto.v1 import Pod
 from proto.v1.scalars.quantity import QuantityError
 
+ResizeTrigger = Literal["pods_added", "pod_updated", "pods_removed", "pod_resized", "periodic_retry"]
+"""Why pending resizes are decided on again: label `retry_trigger` of the metric of resizes granted late."""
 RETRY_S = 180.0
-"""A deferred resize is decided on again when a pod comes, goes or shrinks, and at the latest after this time."""
+"""A deferred resize is decided on again when a pod comes, goes or has shrunk, and at the latest after this time."""
 
 
 @dataclass
@@ -46,8 +50,13 @@ class Allocator:
     policies: ManagerPolicies = NO_POLICIES
     pending: dict[str, Pending] = field(default_factory=dict)
     """By UID: why a pod does not have the resources it asks for."""
-    queue: set[str] = field(default_factory=set)
+    pending_resizes: set[str] = field(default_factory=set)
     """UIDs of pods with a new or a deferred resize."""
+    preempts: tuple[str, Preempt] | None = None
+    """After `retry_pending_resizes`: the UID of a critical pod that fits once these pods have ended.
+
+    The resizes after it wait, too.
+    """
 
     def current(self, pod: Pod) -> Pod:
         """The pod with its allocated resources; unchanged while it has none."""
@@ -64,60 +73,72 @@ class Allocator:
         granted = self.allocated.get(uid)
         if granted is None or equal(granted, resources_of(desired)):
             self.pending.pop(uid, None)
-            self.queue.discard(uid)
+            self.pending_resizes.discard(uid)
         else:
-            self.queue.add(uid)
+            self.pending_resizes.add(uid)
 
     def forget(self, uid: str) -> None:
         """Drop all records of a pod that is gone."""
         self.pending.pop(uid, None)
-        self.queue.discard(uid)
+        self.pending_resizes.discard(uid)
         self.allocated.remove(uid)
 
-    def retry(
-        self, desired: Mapping[str, Pod], running: Collection[str], admission_queue: AdmissionQueue, trigger: str
+    def retry_pending_resizes(
+        self,
+        desired: Mapping[str, Pod],
+        running: Collection[str],
+        admission_queue: AdmissionQueue,
+        trigger: ResizeTrigger,
     ) -> list[str]:
         """Decide on the queued resizes in order. Returns the UIDs whose allocation or condition has changed.
 
         `running`: UIDs of pods that do not end. `admission_queue` has the other pods' shares and is told of grants.
-        `trigger`: the kubelet's word for the occasion. A grant that gives something back may let resizes before it fit,
-        so all are decided on again. Each such pass takes a pod off the queue.
+        A pod without running containers gives its room back with the grant, so that resizes before it may fit: all are
+        decided on again. Each such pass takes a pod off the queue.
         """
-        self.queue.intersection_update(desired, running)
+        self.pending_resizes.intersection_update(desired, running)
         changed: dict[str, None] = {}
-        freed = True
-        while freed and self.queue:
+        self.preempts, freed = None, True
+        while freed and self.pending_resizes:
             freed = False
-            requests = [ResizeRequest(desired[uid], self.current(desired[uid]), self._since(uid)) for uid in self.queue]
+            requests = [
+                ResizeRequest(desired[uid], self.current(desired[uid]), self._since(uid))
+                for uid in self.pending_resizes
+            ]
             for request in in_order(requests):
-                refusal = self._decide(request, admission_queue)
+                uid, refusal = request.desired.metadata.uid, self._decide(request, admission_queue)
+                if isinstance(refusal, Preempt):
+                    self.preempts = uid, refusal
+                    return list(changed)
                 if refusal is None:
-                    freed = freed or shrinks(request)
-                    self._grant(request.desired, admission_queue, trigger)
+                    freed = self._grant(request.desired, admission_queue, trigger) or freed
                 if refusal is None or self._refuse(request, refusal):
-                    changed[request.desired.metadata.uid] = None
+                    changed[uid] = None
             trigger = "pod_resized"
         return list(changed)
 
-    def _decide(self, request: ResizeRequest, admission_queue: AdmissionQueue) -> Refusal | None:
-        others = admission_queue.other_shares(request.desired.metadata.uid)
+    def _decide(self, request: ResizeRequest, admission_queue: AdmissionQueue) -> Refusal | Preempt | None:
+        uid = request.desired.metadata.uid
+        node = NodeState(admission_queue.node, admission_queue.pressure, admission_queue.shutting_down)
         try:
-            return decide(request, others, admission_queue.node.allocatable, self.swap, self.policies)
+            verdict = decide(request, admission_queue.other_shares(uid), node, self.swap, self.policies)
         except QuantityError as error:
             return Refusal(INFEASIBLE, str(error))
+        return None if isinstance(verdict, Preempt) and admission_queue.has_room(uid) else verdict
 
     def _since(self, uid: str) -> float:
         return self.pending[uid].since if uid in self.pending else 0.0
 
-    def _grant(self, pod: Pod, admission_queue: AdmissionQueue, trigger: str) -> None:
+    def _grant(self, pod: Pod, admission_queue: AdmissionQueue, trigger: ResizeTrigger) -> bool:
+        """Allocate the resources. True if other pods have more room at once."""
         uid = pod.metadata.uid
         before = self.pending.pop(uid, None)
         if before is not None and before.reason == DEFERRED:
             metrics.RESIZES_ACCEPTED_LATE.inc(trigger)
-        self.queue.discard(uid)
+        self.pending_resizes.discard(uid)
         self.allocated.set(uid, resources_of(pod))
         self.events.pod(pod, "Normal", "ResizeStarted", resize_events.started(pod))
-        admission_queue.resized(pod)
+        return admission_queue.resized(pod)
 
     def _refuse(self, request: ResizeRequest, refusal: Refusal) -> bool:
         """Return True if the pod's condition changes."""
@@ -125,7 +146,7 @@ class Allocator:
         uid = pod.metadata.uid
         if refusal.reason != DEFERRED:
             metrics.RESIZES_INFEASIBLE.inc(refusal.detail)
-            self.queue.discard(uid)
+            self.pending_resizes.discard(uid)
         new = Pending(refusal.reason, refusal.message, pod.metadata.generation, request.since or time.time())
         if new == self.pending.get(uid):
             return False

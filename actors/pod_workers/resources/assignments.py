@@ -58,10 +58,10 @@ class Assignments:
         self.managed = ManagedResources(actor.settings)
         self._actor = actor
         self._peer = actor.peer("resources")
-        self.listed = ListedPods(self._peer, desired)
+        self.listed = ListedPods(self._peer, desired, lambda tell: actor.post(tell, name="listed_pods"))
         self._events = events
         self._desired = desired
-        self._queue = queue
+        self._admission_queue = queue
         self._current = allocations.current
         self._under_way: dict[str, object] = {}
         self._waiting: dict[str, Waiting] = {}
@@ -84,6 +84,7 @@ class Assignments:
         self._under_way[uid] = ask = object()
         self._tracked[uid] = pod
         self.listed.started(uid)
+        self.listed.tell()  # before the request: plugins may ask for the pod meanwhile
         self._actor.spawn(self._ask(AdmitPod(pod=pod, trial=trial), ask), "assign_resources")
         return True
 
@@ -100,12 +101,12 @@ class Assignments:
         waits = self._waiting.pop(uid, Waiting())
         match problem:
             case None:
-                self._queue.assigned(uid)
+                self._admission_queue.assigned(uid)
             case Refused(retry=False):
-                self._queue.not_assigned(uid, Rejection(problem.reason, problem.message))
+                self._admission_queue.not_assigned(uid, Rejection(problem.reason, problem.message))
             case Refused() if waits.is_over(time.monotonic()):
                 message = f"{problem.message}; waited {WAIT_S:.0f} s for it"
-                self._queue.not_assigned(uid, Rejection(UNEXPECTED, message))
+                self._admission_queue.not_assigned(uid, Rejection(UNEXPECTED, message))
             case _:
                 self._wait(pod, waits, problem)
 
@@ -122,7 +123,7 @@ class Assignments:
             log.info("cannot ask for the resources of pod %s: %s; trying again", uid, problem)
             waits.message = UNAVAILABLE
         self._waiting[uid] = waits
-        self._queue.assigned_later(uid, lasting=lasting)
+        self._admission_queue.assigned_later(uid, lasting=lasting)
         self._retry_later()
 
     def _retry_later(self) -> None:
@@ -138,7 +139,7 @@ class Assignments:
         """Ask again for every pod that waits."""
         for uid in list(self._waiting):
             if uid not in self._under_way:
-                self._queue.try_assigning(uid)
+                self._admission_queue.try_assigning(uid)
 
     def state_changed(self, state: ResourcesState) -> None:
         """From resources: what it assigns now."""

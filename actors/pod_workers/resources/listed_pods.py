@@ -5,7 +5,7 @@ The kubelet reads them from its pod manager (pkg/kubelet/apis/podresources). Use
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from actors._host.restart import is_sidecar
@@ -22,19 +22,33 @@ class Receiver(Protocol):
 
 
 class ListedPods:
-    """State: what the resources actor was told, by pod UID."""
+    """State: what the resources actor was told, by pod UID, and the pods that have changed since.
 
-    def __init__(self, peer: Receiver, desired: Desired) -> None:
+    Changes are told together: of many pods that start, and of a pod that is added and starts at once.
+    """
+
+    def __init__(self, peer: Receiver, desired: Desired, soon: Callable[[Callable[[], None]], None]) -> None:
+        """`soon` calls a function after the messages that wait in the actor's mailbox."""
         self._peer = peer
         self._desired = desired
+        self._soon = soon
+        self._changed: dict[str, None] = {}
         self._active: set[str] = set()
         self._told: dict[str, ListedPod] = {}
         self._complete = False
 
     def changed(self, uids: Iterable[str]) -> None:
-        """Tell pods that a source has added or removed."""
+        """Tell soon which pods a source has added or removed."""
+        before = bool(self._changed)
+        self._changed |= dict.fromkeys(uids)
+        if self._changed and not before:
+            self._soon(self.tell)
+
+    def tell(self) -> None:
+        """Tell the changes now."""
         new, gone = [], []
-        for uid in dict.fromkeys(uids):
+        changed, self._changed = self._changed, {}
+        for uid in changed:
             entry = self._entry(uid)
             if entry is None and self._told.pop(uid, None) is not None:
                 gone.append(uid)
@@ -68,7 +82,7 @@ class ListedPods:
         """Tell all pods again. Does nothing before `reconciled`: a list with pods missing would be taken for whole."""
         if self._complete:
             entries = {uid: _listed(pod, active=uid in self._active) for uid, pod in self._desired.pods.items()}
-            self._told = entries
+            self._told, self._changed = entries, {}
             self._peer.tell(SetListedPods(pods=tuple(entries.values()), full=True))
 
     def _entry(self, uid: str) -> ListedPod | None:

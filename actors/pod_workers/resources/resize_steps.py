@@ -26,13 +26,14 @@ from actors.pod_workers.cri_config.sandbox_config import pod_cgroup_parent
 from actors.pod_workers.decide import resize
 from actors.pod_workers.decide.resize import Amounts, CgroupSteps, ResizePlan, Resource, Update
 from actors.pod_workers.model import metrics
+from actors.pod_workers.model.allocation import PodResourceInfo, equal, resources_of
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.resources import resize_events
 from actors.pod_workers.resources.resize_conditions import Pending, Progress, resize_conditions
-from actors.pod_workers.shared.assigned import grant_of
+from actors.pod_workers.shared.assigned import grant_of, pod_cgroup_settings
 from actors.pod_workers.shared.worker_context import WorkerContext
 from proto.v1 import Container, Pod, PodCondition, ResourceRequirements
-from proto.wire.errors import AskTimeout
+from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
 
@@ -54,6 +55,8 @@ class _Cgroup:
     """Limits before the resize; None if the runtime owns the cgroup."""
     limits: PodLimits
     """Limits now."""
+    wanted: PodLimits
+    """Limits after the resize: without CFS quota if a container has exclusive CPUs, as at the pod's creation."""
 
 
 @dataclass
@@ -67,6 +70,8 @@ class Resizer:
     progress: Progress | None = None
     _limits_due: bool = False
     """A resize began and did not end: the pod's cgroup may have its former limits. The containers do not show it."""
+    _granted: PodResourceInfo | None = None
+    """The resources that were allocated last; None while they are the same as at the worker's start."""
 
     def conditions(self) -> tuple[PodCondition, ...]:
         """Conditions for the pod's status."""
@@ -74,20 +79,31 @@ class Resizer:
 
     def granted(self, pod: Pod) -> None:
         """Other resources were allocated to the pod: drop the progress of an earlier resize."""
-        self.progress = Progress(pod.metadata.generation)
+        self.progress, self._granted = Progress(pod.metadata.generation), resources_of(pod)
 
     def plan(self, pod: Pod, view: PodView) -> ResizePlan:
-        """The updates that are left; sets or clears the progress, and records the event of a completed resize."""
+        """The updates that are left; sets or clears the progress, and records the event of a completed resize.
+
+        Notes in the actuated state whether some are left: until none is, admission counts what the containers hold.
+        """
         planned = resize.plan(pod, view, self.context.actuated.get(pod.metadata.uid))
         if self._limits_due:
             planned = dataclasses.replace(planned, pod=True)
         if planned and self.progress is None:
             self.progress = Progress(pod.metadata.generation)
-        elif not planned and self.progress is not None:
+        elif not planned and self.progress is not None and not self._is_before(pod):
             done, self.progress = self.progress, None
             message = resize_events.completed(pod, done.generation)
             self.context.events.pod(pod, "Normal", "ResizeCompleted", message)
+        self.context.actuated.note_resize(pod.metadata.uid, None if planned else resources_of(pod))
         return planned
+
+    def _is_before(self, pod: Pod) -> bool:
+        """Return True for a pod from before the last grant, which came while its step was under way.
+
+        The generation does not tell: that of a deferred resize is older than its grant.
+        """
+        return self._granted is not None and not equal(resources_of(pod), self._granted)
 
     async def carry_out(self, planned: ResizePlan, pod: Pod, sandbox_id: str) -> bool:
         """Do all of the plan but its restarts. False: it failed, and the condition says why. Raises RuntimeDown.
@@ -99,12 +115,12 @@ class Resizer:
         self._limits_due = True
         try:
             with metrics.resize():
-                cgroup = self._cgroup(pod, sandbox_id)
+                cgroup = await self._cgroup(pod, sandbox_id)
                 await self._memory(planned, pod, cgroup)
                 await self._cpu(planned, pod, cgroup)
         except RuntimeDown:
             raise
-        except (ResizeFailedError, CriError, OSError, AskTimeout) as error:
+        except (ResizeFailedError, CriError, OSError, AskTimeout, Refused) as error:
             failed = Progress(pod.metadata.generation, str(error))
             if failed != self.progress:
                 self.context.events.pod(pod, "Warning", "ResizeError", resize_events.failed(pod, failed.error))
@@ -115,24 +131,23 @@ class Resizer:
             self.context.actuated.set_pod(pod.metadata.uid, pod.spec.resources)
         return True
 
-    def _cgroup(self, pod: Pod, sandbox_id: str) -> _Cgroup:
+    async def _cgroup(self, pod: Pod, sandbox_id: str) -> _Cgroup:
+        wanted = pod_limits(pod, await pod_cgroup_settings(self.context, pod))
         name = pod_cgroup_parent(pod, self.context)
         found = read_limits(name, hierarchy.hierarchy()) if name else None
-        return _Cgroup(sandbox_id, found, PodLimits() if found is None else resize.as_pod_limits(found))
+        return _Cgroup(sandbox_id, found, PodLimits() if found is None else resize.as_pod_limits(found), wanted)
 
     async def _memory(self, planned: ResizePlan, pod: Pod, cgroup: _Cgroup) -> None:
         if not planned.memory and not planned.pod:
             return
-        wanted = pod_limits(pod, self.context.settings)
-        steps = resize.memory_steps(cgroup.before, wanted) if cgroup.before is not None else CgroupSteps()
-        await self._refuse_below_usage(planned, pod, wanted if steps.after else PodLimits())
+        steps = resize.memory_steps(cgroup.before, cgroup.wanted) if cgroup.before is not None else CgroupSteps()
+        await self._refuse_below_usage(planned, pod, cgroup.wanted if steps.after else PodLimits())
         await self._step(steps, planned.memory, pod, "memory", planned, cgroup)
 
     async def _cpu(self, planned: ResizePlan, pod: Pod, cgroup: _Cgroup) -> None:
         if not planned.cpu and not planned.pod:
             return
-        wanted = pod_limits(pod, self.context.settings)
-        steps = resize.cpu_steps(cgroup.before, wanted) if cgroup.before is not None else CgroupSteps()
+        steps = resize.cpu_steps(cgroup.before, cgroup.wanted) if cgroup.before is not None else CgroupSteps()
         await self._step(steps, planned.cpu, pod, "cpu", planned, cgroup)
 
     async def _step(
@@ -168,7 +183,8 @@ class Resizer:
     async def _tell(self, pod: Pod, limits: PodLimits, resource: Resource, sandbox_id: str) -> None:
         """Tell the runtime the limits that the pod's cgroup gets. Raises ResizeFailedError if it refuses them."""
         resources = linux_container_resources(resize.without_overhead(limits, pod))
-        overhead = linux_container_resources(overhead_resources(pod, self.context.settings))
+        unified = hierarchy.hierarchy().unified
+        overhead = linux_container_resources(overhead_resources(pod, self.context.settings, unified=unified))
         try:
             await self.context.cri.update_pod_sandbox_resources(sandbox_id, resources, overhead)
         except RuntimeDown:

@@ -1,19 +1,21 @@
 """Decides whether the node grants a resize, and in which order resizes are decided on. Pure.
 
-KEP-1287. Messages are those of pkg/kubelet/allocation and of the scheduler's resource fit. `admission` covers the first
-admission of a pod.
+KEP-1287. Messages are those of pkg/kubelet/allocation and of the admission checks, which a resize passes as a new pod
+does.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from actors._cgroup.quantities import totals
 from actors._cgroup.quantities.qos import qos_class
 from actors._cgroup.quantities.swap import SwapRules, swap_behavior
+from actors._host.node import shutdown
 from actors._host.node.critical import is_static
-from actors.pod_workers.admission.resources import Share, shortages
+from actors.pod_workers.admission import NodeInfo, Preempt, Share, chain
+from actors.pod_workers.model.allocation import containers_of
 from proto.v1 import Container, Pod
 from proto.v1.scalars.quantity import milli_value, parse, value
 
@@ -54,14 +56,44 @@ class ResizeRequest:
     """Unix seconds of the first refusal; 0 before the first decision."""
 
 
+@dataclass(frozen=True, slots=True)
+class NodeState:
+    """The node that resizes are decided for."""
+
+    info: NodeInfo
+    pressure: tuple[str, ...] = ()
+    """Its conditions: MemoryPressure, DiskPressure, PIDPressure."""
+    shutting_down: bool = False
+
+
 def decide(
     request: ResizeRequest,
     others: Iterable[Share],
-    allocatable: Mapping[str, int],
+    node: NodeState,
     swap: SwapRules,
     policies: ManagerPolicies = NO_POLICIES,
+) -> Refusal | Preempt | None:
+    """None to grant it. `others`: the shares of all other pods. Raises QuantityError.
+
+    As in the kubelet, a resize passes all checks of a new pod, except the assignment of exclusive CPUs, memory and
+    devices.
+    """
+    share = Share.of(request.desired)
+    if infeasible := _infeasible(request, share, node.info, swap, policies):
+        return infeasible
+    verdict: chain.Verdict | None = chain.rejection_before_resources(share.pod, node.info, node.pressure)
+    verdict = verdict or chain.admit(share, others, node.info)
+    if isinstance(verdict, chain.Rejection):
+        return Refusal(DEFERRED, verdict.message)
+    if node.shutting_down:
+        return Refusal(DEFERRED, shutdown.NOT_ADMITTED_MESSAGE)
+    return verdict if isinstance(verdict, Preempt) else None
+
+
+def _infeasible(
+    request: ResizeRequest, share: Share, node: NodeInfo, swap: SwapRules, policies: ManagerPolicies
 ) -> Refusal | None:
-    """None to grant it. `others`: the allocated resources of all other pods. Raises QuantityError."""
+    """Refuse a resize that never fits on this node."""
     desired = request.desired
     if is_static(desired):
         return Refusal(INFEASIBLE, "In-place resize of static-pods is not supported", "static_pod")
@@ -69,14 +101,12 @@ def decide(
         return Refusal(INFEASIBLE, "In-place resize of containers with swap is not supported.", "swap_limitation")
     if exclusive := _exclusive(request, policies):
         return exclusive
-    share = Share.of(desired)
     for resource in ("memory", "cpu"):
-        wanted, capacity = share.requests.get(resource, 0), allocatable[resource]
+        wanted, capacity = share.requests.get(resource, 0), node.enforced.get(resource, node.allocatable[resource])
         if wanted > capacity:
             message = f"Node didn't have enough capacity: {resource}, requested: {wanted}, capacity: {capacity}"
             return Refusal(INFEASIBLE, message, "insufficient_node_allocatable")
-    short = shortages(share, others, allocatable)
-    return Refusal(DEFERRED, short[0].message) if short else None
+    return None
 
 
 def _exclusive(request: ResizeRequest, policies: ManagerPolicies) -> Refusal | None:
@@ -94,7 +124,8 @@ def _exclusive(request: ResizeRequest, policies: ManagerPolicies) -> Refusal | N
 
 
 def _amounts(pod: Pod, resource: str) -> dict[str, int]:
-    return {one.name: parse(one.resources.requests.get(resource, 0)) for one in _containers(pod)}
+    """By container, in nanos; see `quantity.parse`."""
+    return {one.name: parse(one.resources.requests.get(resource, 0)) for one in containers_of(pod)}
 
 
 def in_order(requests: Iterable[ResizeRequest]) -> list[ResizeRequest]:
@@ -110,12 +141,6 @@ def in_order(requests: Iterable[ResizeRequest]) -> list[ResizeRequest]:
     )
 
 
-def shrinks(request: ResizeRequest) -> bool:
-    """True if the pod gives cpu or memory back, perhaps for more of the other."""
-    now, then = _requests(request.allocated), _requests(request.desired)
-    return then[0] < now[0] or then[1] < now[1]
-
-
 def _grows(request: ResizeRequest) -> bool:
     now, then = _requests(request.allocated), _requests(request.desired)
     return then[0] > now[0] or then[1] > now[1]
@@ -129,8 +154,8 @@ def _requests(pod: Pod) -> tuple[int, int]:
 
 def _swap_forbids(request: ResizeRequest, swap: SwapRules) -> bool:
     """True if the resize changes the memory of a container with swap, whose swap limit cannot change while it runs."""
-    allocated = {one.name: one for one in _containers(request.allocated)}
-    for container in _containers(request.desired):
+    allocated = {one.name: one for one in containers_of(request.allocated)}
+    for container in containers_of(request.desired):
         before = allocated.get(container.name)
         if before is None or _memory(container) == _memory(before) or _restarts_for_memory(before):
             continue
@@ -140,11 +165,8 @@ def _swap_forbids(request: ResizeRequest, swap: SwapRules) -> bool:
     return False
 
 
-def _containers(pod: Pod) -> tuple[Container, ...]:
-    return (*pod.spec.containers, *pod.spec.init_containers)
-
-
 def _memory(container: Container) -> int:
+    """In nanos, as of `_amounts`."""
     return parse(container.resources.requests.get("memory", 0))
 
 

@@ -51,7 +51,8 @@ class RuntimeNetwork:
         with self._lock:
             if self._answer is not None and not (self._answer.done() and time.monotonic() >= self._good_until):
                 return self._answer
-            answer = self._answer = Future[str]()
+            answer: Future[str] = Future()  # not Future[str](), as in `Bus`
+            self._answer = answer
         self._relayed.status(timeout=RELAY_S).add_done_callback(lambda call: self._relay_answered(answer, call))
         return answer
 

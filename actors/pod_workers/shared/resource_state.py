@@ -6,17 +6,20 @@ and nodevisor resizes or restarts a container again. Records are by pod UID. Wor
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import logging
 import os
 import threading
 from collections.abc import Callable, Collection
-from pathlib import Path
 
 import msgspec
 from msgspec.structs import replace
 
+from actors._host.files.checkpoint import MOST_BYTES
 from actors._host.files.hashing import fnv1a_32
-from actors.pod_workers.model.allocation import PodResourceInfo
+from actors._host.files.untrusted_files import read_regular
+from actors.pod_workers.model.allocation import PodResourceInfo, equal
 from proto.common import untrusted
 from proto.v1 import ResourceRequirements
 
@@ -36,6 +39,10 @@ class _File(msgspec.Struct):
     checksum: int
 
 
+NO_STATE_FILE = frozenset({errno.EINVAL, errno.EISDIR, errno.EFBIG, errno.ELOOP, errno.ENXIO})
+"""Errors of a path that has a directory, a FIFO, a socket, a link or too large a file."""
+
+
 class DamagedError(Exception):
     """The file is damaged; the message says how."""
 
@@ -43,29 +50,51 @@ class DamagedError(Exception):
 class ResourceState:
     """The records of one file. Every method may be called from any thread."""
 
-    def __init__(self, path: str, on_change: Callable[[], None] = lambda: None) -> None:
-        """`on_change`: a record has changed; the owner calls `save` soon."""
+    def __init__(
+        self,
+        path: str,
+        on_change: Callable[[], None] = lambda: None,
+        on_resize: Callable[[str], None] = lambda uid: None,  # noqa: ARG005 - the signature
+    ) -> None:
+        """`on_change`: a record has changed; the owner calls `save` soon. `on_resize`: see `note_resize`."""
         self.path = path
         self._on_change = on_change
+        self._on_resize = on_resize
         self._lock = threading.Lock()
         self._saving = threading.Lock()
         self._entries: dict[str, PodResourceInfo] = {}
+        self._done: dict[str, PodResourceInfo] = {}
+        """By UID: allocated resources that the pod's containers hold. Not in the file."""
         self._changes = self._changes_saved = 0
         """Counts of changes: encoding the file takes as long as it is large, so `save` leaves out what is there."""
         self._saved = b""
 
     def load(self) -> None:
-        """Read the file. A damaged file is logged and renamed to *.damaged; pods then get their specs' resources."""
+        """Read the file. A damaged file, or what is no file, is logged and renamed to *.damaged.
+
+        Pods then get their specs' resources. Raises OSError of the disk or of a full table of open files: the file is
+        read again at the next start.
+        """
         try:
-            content = Path(self.path).read_bytes()
-        except FileNotFoundError:
-            return
-        try:
+            content = read_regular(self.path, MOST_BYTES)
             self._entries = decode(content)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except (OSError, DamagedError) as error:
+            if isinstance(error, OSError) and error.errno not in NO_STATE_FILE:
+                raise
+            moved = self._move_away()
+            log.error("cannot use %s: %s; pods get the resources of their specs; %s", self.path, error, moved)
+        else:
             self._saved = content
-        except DamagedError as error:
-            log.error("%s is damaged (%s) and now %s.damaged", self.path, error, self.path)
+
+    def _move_away(self) -> str:
+        """Rename the file. Returns where it is now."""
+        try:
             os.replace(self.path, f"{self.path}.damaged")
+        except OSError as error:
+            return f"cannot rename it: {error.strerror}; remove it, or a restart forgets the next resizes, too"
+        return f"it is now {self.path}.damaged"
 
     def get(self, uid: str) -> PodResourceInfo | None:
         """The record of a pod; None when there is none."""
@@ -89,9 +118,35 @@ class ResourceState:
         """Replace the pod's own resources in its record."""
         self.set(uid, replace((self.get(uid) or PodResourceInfo()), pod=resources))
 
+    def note_resize(self, uid: str, done: PodResourceInfo | None) -> None:
+        """Note that the containers of a pod hold its allocated resources `done`; None: a resize is left to carry out.
+
+        Calls `on_resize` with the UID if the containers may hold less now. After a kill the next worker notes it again.
+        """
+        with self._lock:
+            if done is not None and self._done.get(uid) == done:
+                return
+            if done is None:
+                self._done.pop(uid, None)
+            else:
+                self._done[uid] = done
+            known = uid in self._entries
+        if known:
+            self._on_resize(uid)
+
+    def held(self, uid: str, allocated: PodResourceInfo | None) -> PodResourceInfo | None:
+        """The record of a pod whose containers may hold other resources than `allocated`; None once they hold these.
+
+        Raises QuantityError.
+        """
+        with self._lock:
+            record, done = self._entries.get(uid), self._done.get(uid)
+        return None if done is not None and allocated is not None and equal(done, allocated) else record
+
     def remove(self, uid: str) -> None:
         """Forget a pod. The next save drops it from the file, as a stale record does no harm."""
         with self._lock:
+            self._done.pop(uid, None)
             if self._entries.pop(uid, None) is not None:
                 self._changes += 1
 
@@ -101,6 +156,7 @@ class ResourceState:
             kept = {uid: info for uid, info in self._entries.items() if uid in uids}
             self._changes += len(kept) != len(self._entries)
             self._entries = kept
+            self._done = {uid: info for uid, info in self._done.items() if uid in kept}
 
     def save(self) -> None:
         """Write the file atomically if it differs. Blocks on the disk. Raises OSError."""
@@ -116,11 +172,16 @@ class ResourceState:
 
     def _replace(self, content: bytes) -> None:
         temporary = f"{self.path}.tmp"
-        with open(temporary, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, self.path)
+        try:
+            with open(temporary, "wb", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, self.path)
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)  # a full disk needs the room
+            raise
 
 
 def encode(entries: dict[str, PodResourceInfo]) -> bytes:

@@ -1,7 +1,11 @@
 """User namespaces of pods (hostUsers: false): gives each pod its own range of host UIDs and GIDs.
 
 Like the kubelet's userns manager (pkg/kubelet/userns, KEP-127). A range is written to the file `userns` in the pod's
-directory, in the kubelet's format. So no two pods share a range after a kill or a change of the agent. https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/
+directory, in the kubelet's format. So no two pods share a range after a kill or a change of the agent. Source:
+https://kubernetes.io/docs/concepts/workloads/pods/user-namespaces/.
+
+The kubelet does not start with a file that it cannot use (MakeUserNsManager). Here only new ranges wait: a range of
+another length stays taken, and while a range is not known, none is given.
 """
 
 from __future__ import annotations
@@ -35,7 +39,11 @@ MOST_BYTES = 64 * 1024
 KUBELET_USER = "kubelet"
 GETSUBIDS_S = 10.0
 _ALL_IDS = 1 << 32
+_INVALID_ID = _ALL_IDS - 1
+"""The kernel's INVALID_UID. It refuses a map with this ID, and has none above."""
 _INVALID = "user namespace: invalid user namespace configuration"
+_REMOVED = ".removed-"
+"""Begin of the names of what container_gc is removing."""
 
 
 class BadRange(Exception):
@@ -55,18 +63,28 @@ class UserNamespaces:
         """Runtime handler to whether it supports user namespaces; unknown handlers are missing."""
         self._root_dir = root_dir
         self._length = ids_per_pod
-        self._first, self._slots = first // ids_per_pod, count // ids_per_pod
+        self._first, self._slots = first // ids_per_pod, slots(first, count, ids_per_pod)
+        self._taken: dict[str, range] = {}
+        """By UID, the IDs of every known range, also of a range that its pod cannot use any more."""
         self._used: dict[str, int] = {}
+        """By UID, the first ID of a range that its pod can use."""
+        self._lost: set[str] = set()
+        """UIDs of pods that may have any range: their files cannot be used."""
         self._lock = threading.Lock()
         pods_dir = paths.pods_dir(root_dir)
         for uid in os.listdir(pods_dir) if os.path.isdir(pods_dir) else ():
+            if uid.startswith(_REMOVED):
+                continue
             try:
                 self._known(uid)
             except ConfigError as error:
                 log.error("pod %s: %s", uid, error)  # reported again if the pod starts again
 
     def claim(self, pod: Pod, handler: str) -> None:
-        """Give the pod a range if it wants one. Raises ConfigError with the kubelet's message, OSError."""
+        """Give the pod a range if it wants one. Raises ConfigError with the kubelet's message, OSError.
+
+        Refused while a pod's range is not known: two pods could get the same one.
+        """
         if pod.spec.host_users is not False:
             return
         if not self.handlers.get(handler, False):
@@ -79,11 +97,13 @@ class UserNamespaces:
         uid = pod.metadata.uid
         with self._lock:
             if self._known(uid) is None:
-                self._used[uid] = self._free()
+                self._look_for_lost()
+                first = self._free()
+                self._take(uid, range(first, first + self._length))
                 try:
                     self._write(uid)
                 except BaseException:
-                    del self._used[uid]
+                    del self._used[uid], self._taken[uid]
                     raise
 
     def of(self, pod: Pod) -> pb.UserNamespace:
@@ -98,42 +118,86 @@ class UserNamespaces:
         return pb.UserNamespace(mode=pb.POD, uids=[ids], gids=[ids])
 
     def has(self, uid: str) -> bool:
-        """Return True while the pod has a range that this process knows."""
-        return uid in self._used
+        """Return True while the pod has a range, or a file that cannot be used."""
+        return uid in self._taken or uid in self._lost
 
     def release(self, uid: str) -> None:
         """Free the range of a pod that has no process any more."""
         with self._lock:
-            if self._used.pop(uid, None) is not None:
+            if not self.has(uid):
+                return
+            self._used.pop(uid, None)
+            self._taken.pop(uid, None)
+            self._lost.discard(uid)
+            try:
                 Path(self._path(uid)).unlink(missing_ok=True)
+            except OSError as error:
+                log.warning("cannot remove %s: %s; it goes with the pod's directory", self._path(uid), error)
 
     def _path(self, uid: str) -> str:
         return os.path.join(paths.pod_dir(self._root_dir, uid), FILE)
 
     def _known(self, uid: str) -> int | None:
-        """First ID of the pod's range, from memory or its file; None for a pod without one."""
+        """First ID of the pod's range, from memory or its file; None for a pod without one. Raises ConfigError.
+
+        A file with IDs that the kernel refuses counts as none: no process has them, and `claim` gives others.
+        """
         if uid not in self._used:
             try:
-                content = read_regular(self._path(uid), MOST_BYTES)
-            except (FileNotFoundError, NotADirectoryError):
+                ids = self._read(uid)
+            except ConfigError:
+                self._lost.add(uid)
+                raise
+            self._lost.discard(uid)
+            if ids is None or ids.stop > _INVALID_ID:
                 return None
-            first = parse(content, self._length)
-            if first in self._used.values():
+            self._taken[uid] = ids
+            check_own(ids, self._length)
+            if ids.start in self._used.values():
                 raise ConfigError(f'user namespace: range picked for pod "{uid}" already taken')
-            if not self._first <= first // self._length < self._first + self._slots:
-                raise ConfigError(f"user namespace: id {first} is out of range")
-            self._used[uid] = first
+            if not self._first <= ids.start // self._length < self._first + self._slots:
+                raise ConfigError(f"user namespace: id {ids.start} is out of range")
+            self._take(uid, ids)
         return self._used[uid]
+
+    def _read(self, uid: str) -> range | None:
+        """The IDs in the pod's file; None without one. An empty file is no file for the kubelet, but here damaged."""
+        try:
+            return parse(read_regular(self._path(uid), MOST_BYTES))
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError as error:
+            raise ConfigError(f"user namespace: cannot read the mappings: {error}") from error
+
+    def _take(self, uid: str, ids: range) -> None:
+        self._taken[uid], self._used[uid] = ids, ids.start
+
+    def _look_for_lost(self) -> None:
+        """Raise ConfigError while a pod may have any range. Its file may be readable by now, or gone with the pod."""
+        for uid in sorted(self._lost):
+            try:
+                self._known(uid)
+            except ConfigError as error:
+                if uid in self._lost:
+                    raise ConfigError(
+                        f'create user namespace: pod "{uid}" may have any range of IDs: {error}; delete that pod, and '
+                        f"then {self._path(uid)} if it stays"
+                    ) from error
 
     def _free(self) -> int:
         """A random free range: files may still belong to the IDs of a recent pod."""
-        used = set(self._used.values())
-        if len(used) >= self._slots:
+        taken = {slot for ids in self._taken.values() for slot in self._slots_of(ids)}
+        if len(taken) >= self._slots:
             raise ConfigError("create user namespace: could not find an empty slot to allocate a user namespace")
         while True:
-            first = (self._first + random.randrange(self._slots)) * self._length
-            if first not in used:
-                return first
+            slot = random.randrange(self._slots)
+            if slot not in taken:
+                return (self._first + slot) * self._length
+
+    def _slots_of(self, ids: range) -> range:
+        """The slots that have an ID of these, of which some may be no slot of ours."""
+        first, last = ids.start // self._length - self._first, (ids.stop - 1) // self._length - self._first
+        return range(max(first, 0), min(last + 1, self._slots))
 
     def _write(self, uid: str) -> None:
         directory = paths.pod_dir(self._root_dir, uid)
@@ -163,7 +227,17 @@ def user_namespaces(root_dir: str, ids_per_pod: int, max_pods: int) -> UserNames
     except BadRange as error:
         log.error("no pod can have a user namespace of its own: %s", error)
         return UserNamespaces(root_dir, ids_per_pod, 0, _ALL_IDS, problem=str(error))
+    if first + count > _ALL_IDS:
+        log.warning(
+            "cannot give pods all %d IDs from %d on: the kernel has none from %d on; shorten the range of %s in "
+            "/etc/subuid and /etc/subgid", count, first, _INVALID_ID, KUBELET_USER,
+        )  # fmt: skip
     return UserNamespaces(root_dir, ids_per_pod, first, count)
+
+
+def slots(first: int, count: int, ids_per_pod: int) -> int:
+    """Number of whole ranges whose IDs the kernel has. The kubelet's last one of all IDs has INVALID_UID."""
+    return max(0, min(count, _INVALID_ID - first)) // ids_per_pod
 
 
 def check_range(first: int, count: int, ids_per_pod: int, max_pods: int) -> None:
@@ -176,12 +250,12 @@ def check_range(first: int, count: int, ids_per_pod: int, max_pods: int) -> None
         raise BadRange(f"kubelet user assigned ID {first} must be greater or equal to {ids_per_pod}")
     if count % ids_per_pod:
         raise BadRange(f"kubelet user assigned IDs length {count} is not a multiple of {ids_per_pod}")
-    if count // ids_per_pod < max_pods:
+    if slots(first, count, ids_per_pod) < max_pods:
         raise BadRange(f"kubelet user assigned IDs are not enough to support {max_pods} pods")
 
 
-def parse(content: bytes, length: int) -> int:
-    """First ID of the range in a pod's file. Raises ConfigError."""
+def parse(content: bytes) -> range:
+    """The host IDs in a pod's file, of any length. Raises ConfigError."""
     try:
         found: Any = untrusted.decode_json(content)
         (uids,), (gids,) = found["uidMappings"], found["gidMappings"]
@@ -193,11 +267,17 @@ def parse(content: bytes, length: int) -> int:
         raise ConfigError(f"{_INVALID}: GID and UID mapping should be identical")
     if not root:
         raise ConfigError(f"{_INVALID}: UID 0 must be mapped")
-    if own_length != length:
-        raise ConfigError(f"user namespace: wrong user namespace length {own_length}")
-    if first % length:
-        raise ConfigError(f"user namespace: wrong user namespace offset specified {first}")
-    return first
+    if own_length < 1 or first < 0:
+        raise ConfigError(f"{_INVALID}: {own_length} IDs from {first} on")
+    return range(first, first + own_length)
+
+
+def check_own(ids: range, length: int) -> None:
+    """Raise ConfigError if the IDs are not a whole range of that length."""
+    if len(ids) != length:
+        raise ConfigError(f"user namespace: wrong user namespace length {len(ids)}")
+    if ids.start % length:
+        raise ConfigError(f"user namespace: wrong user namespace offset specified {ids.start}")
 
 
 def subordinate_ids() -> tuple[int, int] | None:

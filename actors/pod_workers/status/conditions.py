@@ -53,12 +53,16 @@ def conditions(
 
 
 def _restarting(pod: Pod, view: PodView, phase: str, restarting_all: bool) -> PodCondition:
-    """AllContainersRestarting: from a rule's match until all old containers are removed (KEP-5532)."""
+    """AllContainersRestarting: from a rule's match until all old containers are removed (KEP-5532).
+
+    As in the kubelet, it has no observedGeneration.
+    """
     ended = {"Succeeded": reasons.POD_COMPLETED, "Failed": reasons.POD_FAILED}.get(phase)
     names = {one.name for one in (*pod.spec.init_containers, *pod.spec.containers)}
     if ended is None and restarting_all and any(one.name in names for one in view.containers):
-        return _condition(pod, RESTARTING, True, reasons.RESTART_ALL_STARTED, reasons.RESTART_ALL_STARTED_MESSAGE)
-    return _condition(pod, RESTARTING, False, ended or "")
+        reason, message = reasons.RESTART_ALL_STARTED, reasons.RESTART_ALL_STARTED_MESSAGE
+        return PodCondition(type=RESTARTING, status="True", reason=reason, message=message)
+    return PodCondition(type=RESTARTING, status="False", reason=ended)
 
 
 def _condition(pod: Pod, kind: str, holds: bool, reason: str = "", message: str = "") -> PodCondition:

@@ -12,7 +12,12 @@ from collections.abc import Collection, Iterable, Mapping
 from msgspec.structs import replace
 
 from actors._host.node.critical import is_static
-from actors.pod_workers.decide.init_policy import has_created_main
+from actors.pod_workers.decide.init_policy import (
+    completed_init_containers,
+    has_created_main,
+    init_exit_code,
+    with_counted_exit_code,
+)
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.resources.status_resources import container_resources
@@ -81,6 +86,7 @@ def _with_health(status: ContainerStatus, inputs: StatusInputs, old: Mapping[str
 def init_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
     """Of spec.initContainers, in the spec's order."""
     old = _by_name(inputs.old.init_container_statuses if inputs.old is not None else ())
+    past = completed_init_containers(pod, view)
     statuses = []
     for container in pod.spec.init_containers:
         status = _status(pod, container, view, inputs, old.get(container.name), init=True)
@@ -88,7 +94,7 @@ def init_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[Contai
             statuses.append(_probed(container, status, inputs))
         else:
             ended = status.state.terminated
-            done = ended is not None and ended.exit_code == 0
+            done = ended is not None and init_exit_code(container, ended, past=container.name in past) == 0
             started = status.state.running is not None
             statuses.append(replace(status, ready=done, started=started))
     return tuple(statuses)
@@ -139,11 +145,11 @@ def _not_there(
         name=container.name,
         image=container.image or "",
         state=ContainerState(waiting=ContainerStateWaiting(reason=default)),
-        volume_mounts=_volume_mounts(container),
+        volume_mounts=_volume_mounts(container, _known_recursive(old)),
     )
     if old is not None:
         last, restarts = old.last_state, old.restart_count
-        if old.state.running is not None and last.terminated is None:
+        if old.state.running is not None and (last.terminated is None or _is_lost(last)):
             last = ContainerState(terminated=_LOST)
             restarts += pod.metadata.deletion_timestamp is None
         status = replace(status, last_state=last, restart_count=restarts)
@@ -170,7 +176,7 @@ def _reset(container: Container, old: ContainerStatus) -> ContainerStatus:
         state=ContainerState(waiting=waiting),
         last_state=ContainerState(terminated=_RESET),
         restart_count=old.restart_count + 1,
-        volume_mounts=_volume_mounts(container),
+        volume_mounts=_volume_mounts(container, _known_recursive(old)),
     )
 
 
@@ -201,8 +207,7 @@ def _there(
 def _last_before(found: ContainerView, identity: str, old: ContainerStatus | None) -> ContainerState:
     """The last state of the oldest instance that the runtime has, from the old status.
 
-    The kubelet shows none once the garbage collector has removed the instance before. That may happen between a pod's
-    end and the status that reports it.
+    The garbage collector may have removed the instance before, or the runtime may have lost it.
     """
     if old is None:
         return _NOTHING
@@ -210,13 +215,20 @@ def _last_before(found: ContainerView, identity: str, old: ContainerStatus | Non
         return old.last_state
     if old.container_id == identity or old.state.waiting is not None:
         last = old.last_state
-    elif found.restart_count > old.restart_count:
+    elif found.restart_count > old.restart_count or (old.container_id and _is_lost(old.state)):
         last = old.state
     else:
         return _NOTHING  # the newest instance is lost, and this is its predecessor
+    if _is_lost(last):  # it was counted ahead, and the runtime may have found it again
+        return last if found.restart_count >= old.restart_count else _NOTHING
     # A container that waits for its restart has its own exit as last state.
     known = last.terminated is not None and last.terminated.container_id not in (None, identity)
     return last if known else _NOTHING
+
+
+def _is_lost(state: ContainerState) -> bool:
+    """Return True for an end that nothing tells but the container's absence. It has no container ID."""
+    return state.terminated is not None and state.terminated.reason == reasons.CONTAINER_STATUS_UNKNOWN
 
 
 def _state(found: ContainerView, inputs: StatusInputs, old: ContainerStatus | None) -> ContainerState:
@@ -264,6 +276,7 @@ def _waiting(
     An init container that has succeeded stays Terminated until its next start, also a sidecar in back-off.
     """
     reason, message = inputs.waiting.get(container.name, ("", ""))
+    found = with_counted_exit_code(container, found) if init and found is not None else found
     done = init and found is not None and found.state == "exited" and found.exit_code == 0
     over = inputs.terminal or pod.metadata.deletion_timestamp is not None
     if not reason or over or done or not restart_policy.should_restart(container, pod, found):
@@ -297,6 +310,12 @@ def _volume_mounts(container: Container, recursive: Collection[str] = ()) -> tup
         )
         for mount in container.volume_mounts
     )
+
+
+def _known_recursive(old: ContainerStatus | None) -> tuple[str, ...]:
+    """Paths that were recursively read-only in the last instance: so they are in the next one."""
+    mounts = old.volume_mounts if old is not None else ()
+    return tuple(os.path.join("/", one.mount_path) for one in mounts if one.recursive_read_only == "Enabled")
 
 
 def _recursive(mount: VolumeMount, recursive: Collection[str]) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 from msgspec.structs import replace
 
 from actors._host.node.critical import is_static
+from actors.pod_workers.decide.init_policy import init_exit_code
+from actors.pod_workers.model.restart_policy import is_sidecar
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES
 from actors.pod_workers.status.container_status import UNKNOWN
 from proto.v1 import ContainerState, ContainerStatus, Pod, PodStatus
@@ -39,9 +41,11 @@ def _had_initialized(pod: Pod, status: PodStatus) -> bool:
     """True if the main containers may have been tried."""
     if not pod.spec.init_containers or any(map(_was_tried, status.container_statuses)):
         return True
-    last = status.init_container_statuses[-1:]
+    container, last = pod.spec.init_containers[-1], status.init_container_statuses[-1:]
+    if is_sidecar(container):  # main containers follow its start; its exit code tells nothing
+        return any(one.type == "Initialized" and one.status == "True" for one in status.conditions)
     ends = [state.terminated for one in last for state in (one.state, one.last_state)]
-    return any(end is not None and end.exit_code == 0 for end in ends)
+    return any(end is not None and init_exit_code(container, end) == 0 for end in ends)
 
 
 def _was_tried(status: ContainerStatus) -> bool:

@@ -38,6 +38,10 @@ class StatusInputs:
     host_ips: tuple[str, ...] = ()
     host_ips_told: bool = True
     """False: they may not be the Node's, and published ones stay."""
+    keeps_ips: bool = False
+    """A pod on the host's network keeps `old`'s addresses: its sandboxes and containers are those of that status."""
+    node_ip: str = ""
+    """--node-ip, whose family is the first of a pod's addresses."""
     terminal: bool = False
     """The pod ends for good: no container restarts under any policy."""
     over: bool = False

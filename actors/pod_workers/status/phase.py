@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from actors._host.node.critical import is_static
-from actors.pod_workers.decide.init_policy import has_created_main
+from actors.pod_workers.decide.init_policy import completed_init_containers, has_created_main, init_exit_code
 from actors.pod_workers.model import reasons, restart_policy
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.status.conditions import Statuses
+from actors.pod_workers.status.container_status import UNKNOWN
 from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Pod
 
 
@@ -38,12 +39,13 @@ class _Count:
 def compute_phase(pod: Pod, view: PodView, statuses: Statuses, *, terminal: bool) -> str:
     """Pending, Running, Succeeded or Failed. `terminal`: no container starts again under any policy."""
     count = _Count()
+    past = completed_init_containers(pod, view)
     for container in pod.spec.init_containers:
         status = statuses.get(container.name)
         if restart_policy.is_sidecar(container):
             _count_sidecar(status, count)
         else:
-            _count_init(pod, container, status, count)
+            _count_init(pod, container, status, count, past=container.name in past)
     for container in pod.spec.containers:
         _count_main(pod, container, statuses.get(container.name), count)
     if count.failed_init:
@@ -75,14 +77,16 @@ def _stopped(pod: Pod, count: _Count, *, terminal: bool) -> str:
     return "Succeeded" if all_succeeded else "Failed"
 
 
-def _count_init(pod: Pod, container: Container, status: ContainerStatus | None, count: _Count) -> None:
+def _count_init(pod: Pod, container: Container, status: ContainerStatus | None, count: _Count, *, past: bool) -> None:
+    """`past`: see `init_exit_code`."""
     ended = None
     if status is not None:
         ended = status.state.terminated or (status.last_state.terminated if status.state.waiting is not None else None)
     if ended is None:
         count.pending_init += 1
-    elif ended.exit_code and not _restarts(pod, container, ended):
-        count.failed_init += 1
+    else:
+        exit_code = init_exit_code(container, ended, past=past)
+        count.failed_init += exit_code != 0 and not _init_restarts(pod, container, ended, exit_code)
 
 
 def _count_sidecar(status: ContainerStatus | None, count: _Count) -> None:
@@ -96,9 +100,16 @@ def _count_sidecar(status: ContainerStatus | None, count: _Count) -> None:
         count.waiting += 1
 
 
-def _restarts(pod: Pod, container: Container, ended: ContainerStateTerminated) -> bool:
+def _init_restarts(pod: Pod, container: Container, ended: ContainerStateTerminated, exit_code: int) -> bool:
+    """A lost container has no exit code, so its policy decides without rules, as in `decide.init_policy`."""
+    if ended == UNKNOWN:
+        return restart_policy.policy_of(container, pod) != "Never"
+    return _restarts(pod, container, ended, exit_code)
+
+
+def _restarts(pod: Pod, container: Container, ended: ContainerStateTerminated, exit_code: int) -> bool:
     reset = ended.reason == reasons.RESTARTING_ALL_CONTAINERS
-    return reset or restart_policy.restarts_after(container, pod, ended.exit_code)
+    return reset or restart_policy.restarts_after(container, pod, exit_code)
 
 
 def _count_main(pod: Pod, container: Container, status: ContainerStatus | None, count: _Count) -> None:
@@ -108,10 +119,11 @@ def _count_main(pod: Pod, container: Container, status: ContainerStatus | None, 
         count.running += 1
     elif status.state.terminated is not None:
         count.stopped += 1
-        count.restarting += _restarts(pod, container, status.state.terminated)
+        count.restarting += _restarts(pod, container, status.state.terminated, status.state.terminated.exit_code)
         count.succeeded += status.state.terminated.exit_code == 0
     elif status.last_state.terminated is not None:
         count.stopped += 1
-        count.restarting += _restarts(pod, container, status.last_state.terminated)
+        ended = status.last_state.terminated
+        count.restarting += _restarts(pod, container, ended, ended.exit_code)
     else:
         count.waiting += 1

@@ -36,7 +36,7 @@ def compute_status(pod: Pod, view: PodView, inputs: StatusInputs) -> PodStatus:
     statuses = {status.name: status for status in (*init, *main)}
     phase, reason, message = _phase(pod, view, statuses, old, inputs)
     host_ips = _host_ips(old, inputs)
-    pod_ips = _pod_ips(pod, view, old, host_ips)
+    pod_ips = _pod_ips(pod, view, old, host_ips, inputs)
     return PodStatus(
         observed_generation=pod.metadata.generation,
         phase=phase,
@@ -122,13 +122,13 @@ def _phase(
 
 
 def _other_conditions(pod: Pod, old: PodStatus, inputs: StatusInputs) -> tuple[PodCondition, ...]:
-    """Conditions set by others, and DisruptionTarget once the node has evicted the pod."""
+    """Conditions set by others, and DisruptionTarget once the node ends the pod for its own sake."""
     own = (*OWNED, DISRUPTION_TARGET, PENDING, IN_PROGRESS)
     others = [one for one in pod.status.conditions if one.type not in own]
     if not inputs.terminal:
         others.extend(inputs.resize)
     disruption = next((one for one in old.conditions if one.type == DISRUPTION_TARGET), None)
-    if disruption is None and inputs.reason in reasons.DISRUPTIONS:
+    if disruption is None and reasons.is_disruption(inputs.reason, inputs.message):
         disruption = PodCondition(
             type=DISRUPTION_TARGET,
             observed_generation=pod.metadata.generation,
@@ -146,18 +146,32 @@ def _host_ips(old: PodStatus, inputs: StatusInputs) -> tuple[str, ...]:
     return (found or published)[:2]
 
 
-def _pod_ips(pod: Pod, view: PodView, old: PodStatus, host_ips: tuple[str, ...]) -> tuple[str, ...]:
+def takes_host_ips(view: PodView, inputs: StatusInputs) -> bool:
+    """True if a pod on the host's network takes the Node's present addresses, unless it keeps its own.
+
+    A pod without a ready sandbox keeps what it has. So does each while the Node has none or may have others, and while
+    the machine has only loopback.
+    """
+    ready = any(sandbox.state == "ready" for sandbox in view.sandboxes)
+    return ready and inputs.host_ips_told and any(ip != LOOPBACK for ip in inputs.host_ips)
+
+
+def _pod_ips(
+    pod: Pod, view: PodView, old: PodStatus, host_ips: tuple[str, ...], inputs: StatusInputs
+) -> tuple[str, ...]:
     """The sandbox's sorted addresses. They stay after it has ended.
 
-    On the host's network they are the node's, and stay. A node that gets a second family adds it. An address of
-    loopback is from before the machine had another one.
+    On the host's network they are the node's. They stay until a sandbox or container changes, or the agent restarts.
+    Only then the kubelet, too, has a new status in its cache (getPodIPs of pkg/kubelet/pleg). A node that gets a second
+    family adds it. An address of loopback is from before the machine had another one.
     """
     if pod.spec.host_network:
-        published = tuple(ip.ip for ip in old.pod_ips)
+        anew = not inputs.keeps_ips and takes_host_ips(view, inputs)
+        published = () if anew else tuple(ip.ip for ip in old.pod_ips)
         before = tuple(ip for ip in published if ip != LOOPBACK) or host_ips[:1] or published
         second = [ip for ip in host_ips[1:] if len(before) == 1 and (":" in ip) != (":" in before[0])]
         return (*before, *second)
     ips = view.sandboxes[0].ips if view.sandboxes else ()
     if not ips:
         return tuple(ip.ip for ip in old.pod_ips)
-    return sorted_ips(ips, host_ips)
+    return sorted_ips(ips, inputs.node_ip)

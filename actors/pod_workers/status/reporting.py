@@ -8,28 +8,34 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import logging
 import time
 from collections.abc import Callable
 
 import msgspec
 
 from actors._events.recorder import field_path
-from actors.pod_workers.environment.variables import expand
+from actors.pod_workers.environment.probe_commands import Probes, expanded_probes
 from actors.pod_workers.model import metrics, reasons
-from actors.pod_workers.model.allocation import NOTHING
+from actors.pod_workers.model.allocation import NOTHING, containers_of
 from actors.pod_workers.model.termination_request import TERMINAL_PHASES, TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
 from actors.pod_workers.shared.pod_scope import PodScope
 from actors.pod_workers.status import pod_status
 from actors.pod_workers.status.ended_status import ended_status
-from actors.pod_workers.status.inheritance import inherited_results
+from actors.pod_workers.status.inheritance import inherited_results, newest
 from actors.pod_workers.status.inputs import StatusInputs
 from actors.pod_workers.status.termination_message import read_termination_message
 from proto.common import rfc3339
 from proto.pods.pod_workers import ProbeResult
 from proto.pods.probe import ProbedContainer, ProbedPod
 from proto.pods.status import PodStarted, Stage
-from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus, Probe
+from proto.v1 import Container, ContainerStatus, Pod, PodCondition, PodStatus
+
+log = logging.getLogger(__name__)
+
+SHOWN = 10
+"""Most names in a log line."""
 
 
 class StatusReporter:
@@ -59,8 +65,8 @@ class StatusReporter:
         self._note_published(old)
         self._sent: tuple[PodStatus, Stage] | None = None
         self._waiting = _waiting_reasons(old)
-        # Probe results from before a restart of this process override inherited ones.
-        self._inherited = inherited_results(pod.status, view) if view is not None else {}
+        # Probe results of this start of the agent, from before a restart of this process, override inherited ones.
+        self._inherited = inherited_results(newest(old, pod.status), view) if view is not None else {}
         self._results: dict[tuple[str, str], ProbeResult] = {
             (identity, kind): ProbeResult(
                 pod_uid=pod.metadata.uid, container="", container_id=identity, probe=kind, result="success"
@@ -68,9 +74,12 @@ class StatusReporter:
             for identity, kinds in self._inherited.items()
             for kind in kinds
         }
+        self._addressed: frozenset[tuple[str, str]] | None = None
+        """The sandboxes and containers, with their states, for which the Node's addresses were taken last."""
         self._messages: dict[str, str] = {}
         self._volumes = ""
         self._probed = _is_probed(pod)
+        self._expanded: tuple[Pod | None, dict[str, Probes]] = (None, {})
         self._published: tuple[PodView, dict[str, tuple[str, str]]] | None = None
         """The last view with the waiting reasons of that time."""
         self.take_results(results)
@@ -164,6 +173,8 @@ class StatusReporter:
         *,
         begins_sync: bool,
     ) -> None:
+        states = {one.id: one.state for one in view.sandboxes} | {one.id: one.state for one in view.containers}
+        parts = frozenset(states.items())
         inputs = StatusInputs(
             probe_result=self.probe_result,
             waiting=waiting,
@@ -172,6 +183,8 @@ class StatusReporter:
             now=rfc3339.seconds(self.start_time),
             host_ips=self.context.host_ips,
             host_ips_told=self.context.host_ips_told,
+            keeps_ips=parts == self._addressed,
+            node_ip=self.context.settings.node_ip,
             terminal=termination is not None and not termination.deleted,
             over=self.over,
             reason=termination.reason if termination is not None else "",
@@ -183,6 +196,8 @@ class StatusReporter:
             actuated=self.context.actuated.get(self.scope.pod.metadata.uid) or NOTHING,
         )
         status = pod_status.compute_status(self.scope.pod, view, inputs)
+        if pod_status.takes_host_ips(view, inputs):
+            self._addressed = parts
         if self.over:
             status = ended_status(self.scope.pod, status)
         before, self.last = self.last, status
@@ -246,8 +261,20 @@ class StatusReporter:
             terminating=self.terminating,
             containers=()
             if status.phase in TERMINAL_PHASES
-            else tuple(self._probed_container(one, view) for one in _containers(self.scope.pod) if _has_probe(one)),
+            else tuple(self._probed_container(one, view) for one in containers_of(self.scope.pod) if _has_probe(one)),
         )
+
+    def _probes(self) -> dict[str, Probes]:
+        """The probes by container, made once for each object of the pod."""
+        pod, found = self._expanded
+        if pod is not self.scope.pod:
+            pod = self.scope.pod
+            found, refused = expanded_probes(containers_of(pod))
+            if refused:
+                name, shown = f"{pod.metadata.namespace}/{pod.metadata.name}", ", ".join(refused[:SHOWN])
+                log.warning("pod %s: the probes of %s fail: Linux refuses commands of that length", name, shown)
+            self._expanded = pod, found
+        return found
 
     def _waits(self, container: ProbedContainer) -> bool:
         """True for a container that has started and is not ready."""
@@ -256,12 +283,12 @@ class StatusReporter:
         return started and container.readiness is not None and results["readiness"] != "success"
 
     def _probed_container(self, container: Container, view: PodView) -> ProbedContainer:
-        probed = _probed(self.scope.pod, container, view)
+        probed = _probed(self.scope.pod, container, view, self._probes()[container.name])
         return msgspec.structs.replace(probed, inherited=self._inherited.get(probed.container_id, ()))
 
 
 def _is_probed(pod: Pod) -> bool:
-    return any(_has_probe(container) for container in _containers(pod))
+    return any(_has_probe(container) for container in containers_of(pod))
 
 
 def _restarts_of_last_life(status: ContainerStatus) -> int | None:
@@ -277,15 +304,11 @@ def _restarts_of_last_life(status: ContainerStatus) -> int | None:
     return max(0, status.restart_count - 1)
 
 
-def _containers(pod: Pod) -> tuple[Container, ...]:
-    return (*pod.spec.init_containers, *pod.spec.containers)
-
-
 def _has_probe(container: Container) -> bool:
     return any((container.liveness_probe, container.readiness_probe, container.startup_probe))
 
 
-def _probed(pod: Pod, container: Container, view: PodView) -> ProbedContainer:
+def _probed(pod: Pod, container: Container, view: PodView, probes: Probes) -> ProbedContainer:
     found = view.container(container.name)
     return ProbedContainer(
         name=container.name,
@@ -294,22 +317,10 @@ def _probed(pod: Pod, container: Container, view: PodView) -> ProbedContainer:
         started_at=found.started_at_ns / 1e9 if found is not None else 0.0,
         field_path=field_path(pod, container.name) or "",
         ports=container.ports,
-        liveness=_expanded(container.liveness_probe, container),
-        readiness=_expanded(container.readiness_probe, container),
-        startup=_expanded(container.startup_probe, container),
+        liveness=probes["liveness_probe"],
+        readiness=probes["readiness_probe"],
+        startup=probes["startup_probe"],
     )
-
-
-def _expanded(probe: Probe | None, container: Container) -> Probe | None:
-    """Insert the container's literal variables into an exec command; other variables are empty there.
-
-    Source: ExpandContainerCommandOnlyStatic.
-    """
-    if probe is None or probe.exec is None:
-        return probe
-    values = {variable.name: variable.value or "" for variable in container.env}
-    command = tuple(expand(word, values) for word in probe.exec.command)
-    return msgspec.structs.replace(probe, exec=msgspec.structs.replace(probe.exec, command=command))
 
 
 def _start_time(view: PodView | None, old: PodStatus) -> float:

@@ -28,12 +28,11 @@ from actors.pod_workers.cri_config.mounts import (
     to_bind,
     wants_recursive_read_only,
 )
-from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config
+from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, with_present_privilege
 from actors.pod_workers.environment.references import pull_secrets
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment
-from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
-from actors.pod_workers.model.view import SandboxView, sorted_ips
+from actors.pod_workers.model.view import PodView, SandboxView, sorted_ips
 from actors.pod_workers.shared.assigned import grant_of
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
@@ -42,7 +41,7 @@ from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ImageEnsured
 from proto.pods.volume import BindSubPaths, SubPath
 from proto.resources.grants import Grant
-from proto.v1 import Container, Pod
+from proto.v1 import Container, EphemeralContainer, Pod
 from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
@@ -80,7 +79,8 @@ class ContainerStart:
         self.context, self.pod, self.container, self.sandbox = context, pod, container, sandbox
         self.restart_count = restart_count
         self.mounts = volumes.volumes
-        self.sandbox_config = sandbox_config or build_sandbox_config(pod, sandbox.attempt, context)
+        of_sandbox = sandbox_config or build_sandbox_config(pod, sandbox.attempt, context)
+        self.sandbox_config = with_present_privilege(of_sandbox, pod)
         self.created_id = ""
         self.pulling_s = 0.0
         """Seconds of pulls, failed ones included."""
@@ -129,7 +129,8 @@ class ContainerStart:
             answer = await self.context.images.ask(request, PULL_DEADLINE_S)
         except Refused as refusal:
             self.pulling_s += time.monotonic() - began
-            raise self._failed(refusal.reason, refusal.message, event_text=refusal.reason) from refusal
+            told = "" if refusal.reason == reasons.CREATE_CONTAINER_CONFIG_ERROR else refusal.reason
+            raise self._failed(refusal.reason, refusal.message, event_text=told) from refusal
         if answer.pulled:
             self.pulling_s += time.monotonic() - began
         return answer
@@ -140,6 +141,16 @@ class ContainerStart:
         config.CopyFrom(self.sandbox_config)
         config.ClearField("annotations")
         return bytes(config.SerializeToString(deterministic=True))
+
+    def find_target(self, view: PodView) -> None:
+        """Find the container whose processes an ephemeral container sees; after the pull, as in the kubelet."""
+        name = self.container.target_container_name if isinstance(self.container, EphemeralContainer) else None
+        if not name:
+            return
+        target = view.container(name)
+        if target is None:
+            raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, f"unable to find target container {name}")
+        self.target_id = target.id
 
     async def fetch_objects(self) -> None:
         """Read the variables' sources: after the pull, which may take long, and before any file is written."""
@@ -192,12 +203,12 @@ class ContainerStart:
 
     def _sources(self) -> Sources:
         ips = self.context.host_ips if self.pod.spec.host_network else self.sandbox.ips
-        ips = sorted_ips(ips, self.context.host_ips)  # in /etc/hosts they keep the runtime's order, as the kubelet's
+        # The kubelet sorts variables of host-network pods, too. In /etc/hosts it keeps the runtime's order.
+        ips = sorted_ips(ips, self.context.settings.node_ip)
         return supplies.sources(self.context, self.pod, ips, self.objects, self.files)
 
     async def create(self, image: ImageEnsured) -> str:
         """Write files on the host, then call CreateContainer. Returns the CRI ID."""
-        pod_metrics.container_starting(self.pod, self.container.name)
         try:
             config = await self._config(image)
         except AskTimeout as error:
@@ -233,7 +244,6 @@ class ContainerStart:
 
     def _failed(self, reason: str, message: str, event_text: str = "") -> StartFailedError:
         """Record the event and return the error. `event_text`: instead of a message that image_pull has published."""
-        pod_metrics.container_failed(self.pod, self.container.name, reason)
         self._event("Warning", "Failed", f"Error: {event_text or message}")
         return StartFailedError(reason, message)
 

@@ -7,6 +7,7 @@ hooks; they handle failures. https://kubernetes.io/docs/concepts/containers/cont
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from actors._base.messaging.tasks import Cancelled
 from actors._cri.call import beside
@@ -17,7 +18,7 @@ from actors._net.probing.target import BadTarget, Url, url_of
 from actors.pod_workers.model import reasons
 from actors.pod_workers.model.view import PodView
 from actors.pod_workers.shared.pod_scope import PodScope
-from proto.v1 import Container, ExecAction, HTTPGetAction, LifecycleHandler, Pod, TCPSocketAction
+from proto.v1 import Container, ExecAction, HTTPGetAction, HTTPHeader, LifecycleHandler, Pod, TCPSocketAction
 
 HOOK_DEADLINE_S = 3600.0
 """The kubelet waits for a postStart hook without limit. A preStop hook ends with the grace period."""
@@ -80,16 +81,16 @@ class Hooks:
             url = url_of(action, self._pod_ip(pod, view), container.ports)
         except BadTarget as error:
             raise HookFailedError(_http_failed(pod, container, action, str(error))) from error
-        problem = await self._get(url, action)
-        if NOT_TLS in problem and not await self._get(url._replace(scheme="http"), action):
+        problem = await self._get(url, action.http_headers)
+        if NOT_TLS in problem and not await self._get(url._replace(scheme="http"), _in_clear(action.http_headers)):
             metrics.HOOK_FALLBACKS.inc()
             self.context.events.pod(pod, "Warning", *reasons.lifecycle_http_fallback(url.authority))
         elif problem:
             raise HookFailedError(_http_failed(pod, container, action, problem))
 
-    async def _get(self, url: Url, action: HTTPGetAction) -> str:
+    async def _get(self, url: Url, headers: Sequence[HTTPHeader]) -> str:
         """The error; empty after an answer with any HTTP status."""
-        outcome = await self.context.http_hooks.get(url, action.http_headers, HOOK_DEADLINE_S)
+        outcome = await self.context.http_hooks.get(url, headers, HOOK_DEADLINE_S)
         return "" if outcome.kind == "success" else outcome.output
 
     def _pod_ip(self, pod: Pod, view: PodView) -> str:
@@ -97,6 +98,11 @@ class Hooks:
             return self.context.host_ips[0] if self.context.host_ips else ""
         ips = view.sandboxes[0].ips if view.sandboxes else ()
         return ips[0] if ips else ""
+
+
+def _in_clear(headers: Sequence[HTTPHeader]) -> list[HTTPHeader]:
+    """The headers without the credential: it was given for HTTPS, and anything on the way can read plain HTTP."""
+    return [header for header in headers if header.name.lower() != "authorization"]
 
 
 def _text(output: bytes) -> str:

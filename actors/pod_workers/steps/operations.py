@@ -16,6 +16,7 @@ from actors._base import gather
 from actors._base.messaging import tracing
 from actors._cgroup import fs as cgroup_fs
 from actors._cgroup.kill import kill_processes
+from actors._cgroup.placement import lacks_cgroup
 from actors._cri.errors import CriError, RuntimeDown
 from actors._host.files import paths
 from actors._host.files.listing import names
@@ -40,7 +41,8 @@ from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import ExpectImages, ImageEnsured
 from proto.pods.volume import CheckVolumes, MountPod, UnmountPod
-from proto.v1 import Container, EphemeralContainer
+from proto.v1 import Container
+from proto.waits.obstacles import ending
 from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
@@ -65,6 +67,10 @@ class Operations:
         self.sandbox_pb: pb.PodSandboxConfig | None = None
         self._hooks = hooks
         self._first_step = True
+        self._waits: dict[str, back_off.Wait] = {}
+        """By container name."""
+        self._has_cgroup = False
+        """The pod's cgroup was made, or seen, since this worker started."""
         self._cgroup_busy = self._cgroup_killed = False
         """After the pod ended: processes were seen in its cgroup; they were killed."""
 
@@ -119,12 +125,12 @@ class Operations:
             message = reasons.create_sandbox_failed(self.scope.pod, refusal)
             self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(refusal))
             raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from refusal
+        settings = await pod_cgroup_settings(self.context, self.scope.pod)
         try:
-            config = build_sandbox_config(self.scope.pod, attempt, self.context, handler)
+            config = build_sandbox_config(self.scope.pod, attempt, self.context, handler, quota=settings.cpu_cfs_quota)
         except ConfigError as error:
             self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
             raise StartFailedError(error.reason, reasons.sandbox_config_failed(self.scope.pod, error)) from error
-        settings = await pod_cgroup_settings(self.context, self.scope.pod)
         self.context.sandboxes.add(self.scope.pod.metadata.uid)
         try:
             async with self.context.starting:
@@ -135,10 +141,10 @@ class Operations:
     async def _run_sandbox(
         self, config: pb.PodSandboxConfig, handler: str, settings: Settings, containers: Iterable[Container]
     ) -> str:
+        self._mark()  # first: after a kill, the cgroup and the sandbox are known to be ours
         try:
-            # First: after a kill, the cgroup and the sandbox are known to be ours.
-            mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
             await self.context.blocking(CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, settings)
+            self._has_cgroup = True
             self.expect_images(containers)
             with (
                 self.scope.wait_reasons.waiting_for("RunPodSandbox"),
@@ -152,6 +158,15 @@ class Operations:
         except (CriError, OSError, AskTimeout) as error:
             message = reasons.create_sandbox_failed(self.scope.pod, error)
             self.context.events.pod(self.scope.pod, "Warning", *reasons.create_sandbox_failed_event(error))
+            raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
+
+    def _mark(self) -> None:
+        """Make the pod's directory. Raises StartFailedError."""
+        try:
+            mark_pod(self.context.settings.root_dir, self.scope.pod.metadata.uid)
+        except OSError as error:
+            message = reasons.create_sandbox_failed(self.scope.pod, error)
+            self.context.events.pod(self.scope.pod, "Warning", *reasons.pod_directory_failed_event(error))
             raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
 
     def expect_images(self, containers: Iterable[Container]) -> None:
@@ -198,7 +213,16 @@ class Operations:
         restarts = await self._restart_count(container.name, newest, previous, published_restarts)
         volumes = MountInputs(self.mounts or {}, groups=self.groups)
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
-        start.target_id = _target_id(container, view)
+        metrics.container_starting(start.pod, container.name)
+        try:
+            return await self._carry_out(start, previous)
+        except StartFailedError as failure:
+            metrics.container_failed(start.pod, container.name, failure.reason)
+            raise
+
+    async def _carry_out(self, start: ContainerStart, previous: ContainerView | None) -> ContainerView:
+        """Carry a start out, from the pull to the postStart hook. `previous`: the last instance that started."""
+        container = start.container
         image_of = f"image {container.image} of container {container.name}"
         with self.scope.wait_reasons.waiting_for(image_of), self.scope.trace.part("image", container.name):
             try:
@@ -206,6 +230,7 @@ class Operations:
                 image = await start.ensure_image()
             finally:
                 self.scope.pulling_s += start.pulling_s
+        start.find_target(self.runtime.view)
         with self.scope.trace.part("prepare", container.name):
             await start.fetch_objects()
             await start.fetch_grant()
@@ -213,6 +238,7 @@ class Operations:
         if previous is not None and previous.state == "exited":
             await self.raise_back_off(previous)
         note_actuated(self.context, self.scope.pod, container)
+        await self._ensure_cgroup()
         # Ahead of sandboxes: of many pods, the first run soon, and the work of both kinds is done side by side.
         async with self.context.starting.ahead:
             identity = await self._create_and_start(start, image)
@@ -221,6 +247,24 @@ class Operations:
             raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
         await self._post_start(container, found)
         return self.runtime.view.container_by_id(identity) or found
+
+    async def _ensure_cgroup(self) -> None:
+        """Make the pod's cgroup if it is missing, since its sandbox began under another name of it.
+
+        Else the runtime makes it with the container, and without the pod's limits.
+        """
+        if self._has_cgroup:
+            return
+        pod = self.scope.pod
+        try:
+            if await self.context.blocking(CGROUP_S, lacks_cgroup, pod, self.context.settings):
+                settings = await pod_cgroup_settings(self.context, pod)
+                await self.context.blocking(CGROUP_S, cgroup_fs.create_pod_cgroup, pod, settings)
+        except (OSError, AskTimeout) as error:
+            message = f"unable to ensure pod container exists: {error}"
+            self.context.events.pod(pod, "Warning", "FailedCreatePodContainer", message)
+            raise StartFailedError(reasons.CREATE_CONTAINER_ERROR, message) from error
+        self._has_cgroup = True
 
     async def _create_and_start(self, start: ContainerStart, image: ImageEnsured) -> str:
         """Returns the CRI ID. The container is in the view, also after a failed start."""
@@ -366,8 +410,14 @@ class Operations:
         previous = self.runtime.view.container(container)
         if previous is None or previous.state != "exited":
             return 0.0
-        finished, replaced = previous.finished_at_ns / 1e9, self._replaced(previous)
-        return back_off.wait_until(self._back_off(container), finished, self.context.crash_loop, replaced) - now
+        finished, standing = previous.finished_at_ns / 1e9, self._back_off(container)
+        until = back_off.wait_until(standing, finished, self.context.crash_loop, self._replaced(previous))
+        if standing is None or until <= now:
+            return 0.0
+        monotonic, former = time.monotonic(), self._waits.get(container)
+        wait = back_off.waiting(former, previous.id, until, now, monotonic, standing.delay_s)
+        self._waits[container] = wait
+        return wait.left_s(now, monotonic)
 
     def _back_off(self, name: str) -> back_off.RestartDelay | None:
         """The back-off, if the container's definition has not changed."""
@@ -384,15 +434,22 @@ class Operations:
         entry = self.context.back_offs[self.scope.pod.metadata.uid, container]
         return reasons.crash_loop_back_off(self.scope.pod, container, entry.delay_s)
 
+    def last_end(self, container: str) -> str:
+        """The container's last end in words, to stand before its back-off in a wait record; empty without one."""
+        last = self.runtime.view.container(container)
+        if last is None or last.state != "exited":
+            return ""
+        return f"it ended with {ending(last.exit_code, last.reason, last.message)}; "
+
     async def raise_back_off(self, previous: ContainerView) -> None:
         """Raise the back-off before the start of a container that has exited. A kill after it does not undo it."""
         key = (self.scope.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
-        standing = self._back_off(previous.name)
-        if not back_off.raises(standing, finished, self._replaced(previous)):
+        standing, now = self._back_off(previous.name), time.time()
+        if not back_off.raises(standing, finished, now, self._replaced(previous)):
             return
         self.context.back_offs[key] = back_off.raised(
-            standing, finished, time.time(), self.context.crash_loop, self._definition(previous.name)
+            standing, finished, now, self.context.crash_loop, self._definition(previous.name)
         )
         self.context.on_back_off()
         await self.context.outlive_kill()
@@ -461,14 +518,3 @@ class Operations:
         except OSError as error:
             log.warning("cannot remove the cgroup of pod %s: %s; trying again", uid, error)
             return False
-
-
-def _target_id(container: Container, view: PodView) -> str:
-    """CRI ID of the container whose processes an ephemeral container sees; else empty."""
-    name = container.target_container_name if isinstance(container, EphemeralContainer) else None
-    if not name:
-        return ""
-    target = view.container(name)
-    if target is None:
-        raise StartFailedError(reasons.CREATE_CONTAINER_CONFIG_ERROR, f"unable to find target container {name}")
-    return target.id

@@ -97,7 +97,27 @@ class RuntimeView:
         """The view after reading its stale parts again."""
         if self._unlisted:
             return await self.listed()
-        stale, self._stale = self._stale, set()
+        return await self._read_all(self._stale)
+
+    @property
+    def has_exits(self) -> bool:
+        """True while the view lacks an exit that pleg has reported."""
+        return bool(self._stale & self._ended)
+
+    async def exits(self) -> PodView | None:
+        """The view after reading what has exited; None when no other container runs.
+
+        For a look beside a step that stops the containers: it lists nothing. A view that the step has just listed lacks
+        times and exit codes, so it counts as None, too.
+        """
+        if not any(one.state == "running" and one.id not in self._ended for one in self.view.containers):
+            return None
+        found = (await self._read_all(self._stale & self._ended)).containers
+        shows = any(one.state == "running" for one in found) and all(one.complete for one in found)
+        return self.view if shows else None
+
+    async def _read_all(self, stale: set[str]) -> PodView:
+        self._stale = self._stale - stale
         try:
             await gather(*[self.scope.spawn(self._read(identity), "read") for identity in stale])
         except BaseException:

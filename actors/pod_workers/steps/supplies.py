@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from collections.abc import Mapping
 
 from actors._host.node.critical import is_static
@@ -25,8 +26,10 @@ READ_S = 60.0
 """The volume actor has its own deadline."""
 
 ObjectsByRef = Mapping[ObjectRef, ApiObject]
-Files = Mapping[tuple[str, str], str]
-"""Volume and path in it to the text."""
+Files = Mapping[tuple[str, str], env_file.EnvFile]
+"""By volume and path in it."""
+MAX_FILES_BYTES = 16 * 1024 * 1024
+"""All environment files of a container. The values are in memory together."""
 
 
 async def container_objects(context: WorkerContext, pod: Pod, container: Container) -> ObjectsByRef:
@@ -67,28 +70,40 @@ async def runtime_handler(context: WorkerContext, pod: Pod) -> str:
 async def volume_files(context: WorkerContext, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
     """The files in volumes that the container's variables come from. `volumes`: name to path on the host.
 
-    Raises ConfigError if a file cannot be read, and the errors of an ask.
+    Raises ConfigError if a file cannot be read or the files are too long, and the errors of an ask.
     """
-    found: dict[tuple[str, str], str] = {}
+    wanted: dict[tuple[str, str], list[FileKeySelector]] = defaultdict(list)
     for variable in container.env:
-        key = variable.value_from.file_key_ref if variable.value_from is not None else None
-        if key is None or (key.volume_name, key.path) in found:
-            continue
-        volume = volumes.get(key.volume_name)
-        if volume is None:
-            raise ConfigError(f'cannot find the volume "{key.volume_name}" referenced by FileKeyRef')
-        request = ReadVolumeFile(
-            pod_uid=pod.metadata.uid,
-            volume=key.volume_name,
-            volume_path=volume,
-            path=key.path,
-            max_bytes=env_file.MAX_BYTES,
-        )
-        try:
-            found[(key.volume_name, key.path)] = from_bytes((await context.volumes.ask(request, READ_S)).data)
-        except Refused as refusal:
-            raise _unparsed(pod, key, refusal) from refusal
+        if variable.value_from is not None and (key := variable.value_from.file_key_ref) is not None:
+            wanted[key.volume_name, key.path].append(key)
+    found: dict[tuple[str, str], env_file.EnvFile] = {}
+    left = MAX_FILES_BYTES
+    for place, keys in wanted.items():
+        data = await _volume_file(context, pod, keys[0], volumes)
+        left -= len(data)
+        if left < 0:
+            raise ConfigError(
+                f"cannot read the environment files: they have more than {MAX_FILES_BYTES} bytes together; use fewer"
+            )
+        found[place] = env_file.EnvFile(from_bytes(data), {one.key for one in keys})
     return found
+
+
+async def _volume_file(context: WorkerContext, pod: Pod, key: FileKeySelector, volumes: Mapping[str, str]) -> bytes:
+    volume = volumes.get(key.volume_name)
+    if volume is None:
+        raise ConfigError(f'cannot find the volume "{key.volume_name}" referenced by FileKeyRef')
+    request = ReadVolumeFile(
+        pod_uid=pod.metadata.uid,
+        volume=key.volume_name,
+        volume_path=volume,
+        path=key.path,
+        max_bytes=env_file.MAX_BYTES,
+    )
+    try:
+        return (await context.volumes.ask(request, READ_S)).data
+    except Refused as refusal:
+        raise _unparsed(pod, key, refusal) from refusal
 
 
 def sources(context: WorkerContext, pod: Pod, pod_ips: tuple[str, ...], found: ObjectsByRef, files: Files) -> Sources:
@@ -118,7 +133,7 @@ def _secret(found: ApiObject | None) -> dict[str, str] | None:
 
 def _value(pod: Pod, key: FileKeySelector, files: Files) -> str:
     try:
-        return env_file.parse(files[(key.volume_name, key.path)], key.key)
+        return files[(key.volume_name, key.path)].value(key.key)
     except env_file.EnvFileError as error:
         raise _unparsed(pod, key, error) from error
 

@@ -14,9 +14,11 @@ from collections import Counter
 from actors._base import gather
 from actors._base.messaging import tracing
 from actors._cgroup import oom_groups
+from actors._cgroup.placement import must_move
 from actors._events.recorder import EventType
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
+from actors.pod_workers.cri_config.sandbox_config import pod_cgroup_parent
 from actors.pod_workers.decide.termination import Kill, find_container, grace_of_kill_s, grace_period_s
 from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
@@ -30,13 +32,13 @@ from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.status.reporting import StatusReporter
 from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.killing import Killing
-from actors.pod_workers.steps.operations import Operations
+from actors.pod_workers.steps.operations import CGROUP_S, Operations
 from actors.pod_workers.steps.runtime_view import RuntimeView
 from proto.common import logs
 from proto.common.backoff import Backoff
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import Container, Pod
-from proto.wire.errors import Refused
+from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +86,8 @@ class Sync:
         """The last step ended because the pod's claims were not prepared."""
         self._in_new_sandbox = self._something_failed = False
         """Of this step."""
+        self._placed = False
+        """No container runs outside the pod's cgroup. From then on none can: the settings that name it stay."""
 
     async def step(self) -> float | TerminationRequest:
         """Seconds until the next step if nothing happens, or the request that ends a finished or overdue pod."""
@@ -108,7 +112,8 @@ class Sync:
             return termination
         self.context.ends.is_to_run(pod.metadata.uid)
         resetting = self.report.restarting_all
-        actions = policy.compute_actions(pod, view, self.report.probe_result, resetting=resetting)
+        misplaced = await self._is_misplaced(view)
+        actions = policy.compute_actions(pod, view, self.report.probe_result, resetting=resetting, misplaced=misplaced)
         if actions or planned:
             await self._need_network()
         refused = await self._mount_volumes()
@@ -125,6 +130,8 @@ class Sync:
         ends = view.containers if actions.kill_pod else tuple(kill.container for kill in actions.kill)
         self.context.ends.keep_containers(pod.metadata.uid, {one.id for one in ends})
         self.operations.note_kills(view, ends)
+        if misplaced:
+            log.warning("%s: ends, and starts again in its cgroup: it runs in that of other settings", log_name(pod))
         if actions.kill_pod:
             await self.killing.end_pod(time.monotonic() + grace_period_s(self.scope.pod))
             if not actions.create_sandbox:
@@ -145,6 +152,28 @@ class Sync:
         self.resizer.plan(pod, view)
         self.report.publish(view)
         return min(wait_s, resync_s(self.context) if resized else RETRY_S)
+
+    async def _is_misplaced(self, view: PodView) -> bool:
+        """True while a container runs outside the pod's cgroup, which has another name since this start of the agent.
+
+        As in the kubelet, a pod without a running main container goes on as it is. Unlike there, so does each pod while
+        no cgroup can be made for it.
+        """
+        pod, main = self.scope.pod, {one.name for one in self.scope.pod.spec.containers}
+        pids = {one.id: one.pid for one in view.containers if one.state == "running" and one.name in main}
+        if self._placed or not pids or not pod_cgroup_parent(pod, self.context):
+            self._placed = True
+            return False
+        try:
+            found = await self.context.blocking(CGROUP_S, must_move, pod, self.context.settings, pids)
+        except ActorError:
+            return False  # the next step looks again
+        except OSError as error:
+            text = f"unable to ensure pod container exists: {error}; the pod goes on in the cgroup of other settings"
+            self._event("Warning", "FailedCreatePodContainer", text)
+            return False
+        self._placed = not found
+        return bool(found)
 
     def _group_oom_kills(self, view: PodView) -> None:
         running = {one.id for one in view.containers if one.state == "running"}
@@ -294,7 +323,7 @@ class Sync:
         self.operations.forget_kill(container)
         reason, message = self.operations.back_off_reason(container)
         self.report.waiting(container, reason, message)
-        self._held_back(f"container {container}", reason, message, held_s)
+        self._held_back(f"container {container}", reason, f"{self.operations.last_end(container)}{message}", held_s)
         self._event("Warning", "BackOff", reasons.back_off_event(self.scope.pod, container), container)
 
     def _event(self, kind: EventType, reason: str, message: str, container: str = "") -> None:
