@@ -66,7 +66,8 @@ class Resources(Actor):
 
     async def rebuild(self) -> None:
         """Read the machine and the state files. pod_workers sends the pods."""
-        managers = await self.blocking(START_S, assembly.make_managers, self.settings, self.blocking)
+        args = self.settings, self.blocking, self.bus.supervisor_pidfd
+        managers = await self.blocking(START_S, assembly.make_managers, *args)
         self._devices = await self.blocking(START_S, assembly.make_device_manager, self, self._devices_changed)
         self._managers = replace(managers, others=(self._devices, *managers.others))
         self._pods: dict[str, Pod] = {}
@@ -209,8 +210,15 @@ class Resources(Actor):
     async def _take(self, pod: Pod, admission: Admission, *, running: bool) -> None:
         providers = self._managers.pinning if running else self._managers.providers
         async with self._one_at_a_time:  # hints hold only until the next assignment
-            if not admission.withdrawn:
-                await self._align(pod, providers, admission)
+            keeps = running and all(manager.holds(pod) for manager in self._managers.pinning)
+            try:
+                if not admission.withdrawn:
+                    await self._align(pod, providers, admission)
+            except AllocationError:
+                # The hints of what a pod holds can be worse than those it was given by: CPUs of a socket have several
+                # NUMA nodes, its memory one. The kubelet fails the pod then. Here it keeps what it has.
+                if not keeps:
+                    raise
         admission.chosen = True
         if not admission.withdrawn and not running:
             await self._devices.finish(pod)

@@ -13,7 +13,7 @@ from actors._base import Actor
 from actors._cgroup.quantities.allocatable import withheld
 from actors._host import system
 from actors._host.files import paths
-from actors._host.machine import read_machine
+from actors._host.first_look import first_look, machine_of_agent
 from actors.resources.cpu.manager import CpuManager, CpuSettings
 from actors.resources.devices.directory import Directory
 from actors.resources.devices.manager import DeviceManager
@@ -21,7 +21,7 @@ from actors.resources.dra.checkpoint import decode, encode
 from actors.resources.dra.claims import Claim
 from actors.resources.dra.manager import DraManager
 from actors.resources.machine.cpusets import parse, printed
-from actors.resources.machine.memory import read_memory
+from actors.resources.machine.memory import Memory, read_memory
 from actors.resources.machine.numa import read_distances
 from actors.resources.machine.sysfs import TopologyError, read_topology
 from actors.resources.machine.topology import Topology
@@ -60,7 +60,7 @@ class Managers:
         return (*self.others, *self.pinning)
 
     @property
-    def pinning(self) -> tuple[Provider, ...]:
+    def pinning(self) -> tuple[CpuManager | MemoryManager, ...]:
         """The managers of CPUs and memory."""
         return tuple(one for one in (self.cpus, self.memory) if one is not None)
 
@@ -70,18 +70,24 @@ class Managers:
         return printed(self.cpus.shared) if self.cpus is not None else ""
 
 
-def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> Managers:
+def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]], supervisor_pidfd: int = -1) -> Managers:
     """Read the machine and the state files. Blocks on the disk. `blocking`: that of the actor.
 
+    The machine is that of the agent's start, as for the Node and for admission; without a supervisor it is read anew.
     Raises PolicyError, TopologyError and OSError; their messages name the setting or the file, and what to do.
     """
     os.makedirs(settings.root_dir, mode=0o750, exist_ok=True)
-    machine = read_topology() if settings.cpu_manager_policy != "none" else Topology({})
-    topology = _topology_settings(settings) if settings.topology_manager_policy != "none" else TopologySettings()
+    run = settings.run_dir, supervisor_pidfd
+    machine = Topology({})
+    if settings.cpu_manager_policy != "none":
+        machine = first_look("cpus", read_topology, Topology, *run)
+    topology = TopologySettings()
+    if settings.topology_manager_policy != "none":
+        topology = _topology_settings(settings, _distances(*run))
     # With the policy none too: as in the kubelet, it refuses the state file of another one.
     counted = Counted()
     cpus = _cpu_manager(settings, machine, blocking, counted)
-    memory = _memory_manager(settings, blocking, counted)
+    memory = _memory_manager(settings, blocking, counted, supervisor_pidfd)
     return Managers(
         cpus=cpus if settings.cpu_manager_policy != "none" else None,
         memory=memory if settings.memory_manager_policy != "None" else None,
@@ -91,8 +97,11 @@ def make_managers(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -
     )
 
 
-def _topology_settings(settings: Settings) -> TopologySettings:
-    distances = read_distances()
+def _distances(run_dir: str, supervisor_pidfd: int) -> dict[int, dict[int, int]]:
+    return first_look("numa", read_distances, dict[int, dict[int, int]], run_dir, supervisor_pidfd)
+
+
+def _topology_settings(settings: Settings, distances: dict[int, dict[int, int]]) -> TopologySettings:
     return TopologySettings(
         policy=settings.topology_manager_policy,
         scope=settings.topology_manager_scope,
@@ -130,10 +139,14 @@ def _scope(settings: Settings) -> str:
     return settings.topology_manager_scope if settings.topology_manager_policy != "none" else "container"
 
 
-def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]], counted: Counted) -> MemoryManager:
+def _memory_manager(
+    settings: Settings, blocking: Callable[..., Awaitable[Any]], counted: Counted, supervisor_pidfd: int
+) -> MemoryManager:
     if settings.memory_manager_policy == "None":
         return MemoryManager({}, MemorySettings(), settings.root_dir, blocking)
-    machine = read_machine(settings.root_dir)
+    run = settings.run_dir, supervisor_pidfd
+    machine = machine_of_agent(settings.root_dir, *run)
+    nodes = first_look("memory", lambda: read_memory(machine.memory_bytes), Memory, *run)
     wanted = MemorySettings(
         policy=settings.memory_manager_policy,
         reserved=tuple(Reservation(one.numa_node, one.limits) for one in settings.reserved_memory),
@@ -141,7 +154,7 @@ def _memory_manager(settings: Settings, blocking: Callable[..., Awaitable[Any]],
         pod_level=settings.pod_level_resource_managers,
         topology_scope=_scope(settings),
     )
-    return MemoryManager(read_memory(machine.memory_bytes), wanted, settings.root_dir, blocking, counted)
+    return MemoryManager(nodes, wanted, settings.root_dir, blocking, counted)
 
 
 def make_dra_manager(
@@ -160,7 +173,7 @@ def make_dra_manager(
 def make_device_manager(actor: Actor, changed: Callable[[], None]) -> DeviceManager:
     """Read the machine's NUMA nodes and the checkpoint of devices. Blocks on the disk. `changed`: as DeviceManager."""
     try:
-        numa_nodes = tuple(read_distances())
+        numa_nodes = tuple(_distances(actor.settings.run_dir, actor.bus.supervisor_pidfd))
     except TopologyError as error:
         log.warning("%s; devices get no topology hints", error)
         numa_nodes = ()

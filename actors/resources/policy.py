@@ -1,4 +1,4 @@
-"""Decisions of the resources actor. Pure."""
+"""Merges the grants that the providers give a container, and finds the containers that can have one. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from proto.v1 import Container, Pod
 
 
 def merged(grants: Iterable[Grant]) -> Grant:
-    """One grant of the parts that each provider gives. For CPUs and memory nodes the first part with some counts."""
+    """One grant of the parts that the providers give. Its CPUs, and its memory nodes, are the first that a part has."""
     parts = tuple(grants)
     return Grant(
         cpus=next((part.cpus for part in parts if part.cpus), ""),

@@ -37,7 +37,7 @@ class Reconciler:
         try:
             found = await self._cri.list_containers(_RUNNING)
         except CriError as error:
-            log.warning("cannot compare the CPUs of containers: %s", error)
+            log.warning("cannot compare the CPUs of containers: %s; trying again in the next round", error)
             return
         if self._rounds % CHECK_ROUNDS == 0:
             self._known.clear()

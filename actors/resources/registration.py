@@ -6,6 +6,7 @@ Each plugin is asked for its identity (GetInfo), handed to the manager of its ty
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, Protocol
@@ -15,8 +16,11 @@ from actors._cri.errors import CriError
 from actors._plugins import kinds
 from actors._plugins.client import Client
 from actors._plugins.watcher import NotRegisteredError, OtherOwnerError, Watcher
+from actors.resources.model.plugin_bounds import error_text
 from proto.common.safe_text import clipped
 from proto.plugins import registration_pb2 as pb
+
+log = logging.getLogger(__name__)
 
 SERVICE = pb.DESCRIPTOR.services_by_name["Registration"]
 CALL_S = 5.0
@@ -84,15 +88,9 @@ class Registration:
                 raise OtherOwnerError(info.type)
             plugin = Registered(info.type, info.name, info.endpoint or path)
             problem = await _registered(handler, plugin, list(info.supported_versions))
-            try:
-                status = pb.RegistrationStatus(plugin_registered=not problem, error=problem)
-                await client.call(SERVICE, "NotifyRegistrationStatus", status, CALL_S)
-            except CriError:
-                if not problem:
-                    handler.deregister(plugin.name, plugin.endpoint)
-                raise
+            await _notify(client, plugin, problem)
         except CriError as error:
-            raise NotRegisteredError(clipped(error.grpc_text())) from error
+            raise NotRegisteredError(error_text(error.grpc_text())) from error
         finally:
             client.close()
         if problem:
@@ -108,6 +106,20 @@ class Registration:
     def gone(self, plugin: Registered) -> None:
         """See Owner."""
         self._handlers[plugin.kind].deregister(plugin.name, plugin.endpoint)
+
+
+async def _notify(client: Client, plugin: Registered, problem: str) -> None:
+    """Tell the plugin the result.
+
+    As in the kubelet, a plugin that does not take it stays registered: it may wait for its first call meanwhile.
+    """
+    status = pb.RegistrationStatus(plugin_registered=not problem, error=problem)
+    try:
+        await client.call(SERVICE, "NotifyRegistrationStatus", status, CALL_S)
+    except CriError as error:
+        if not problem:  # a refusal is logged by the watcher, once
+            what = "the %s %s is registered, and cannot be told so: %s"
+            log.warning(what, plugin.kind, plugin.name, error_text(error.grpc_text()))
 
 
 async def _registered(handler: Handler, plugin: Registered, versions: list[str]) -> str:

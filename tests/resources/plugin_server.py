@@ -16,11 +16,12 @@ from google.protobuf.message_factory import GetMessageClass
 
 @dataclass
 class Fault:
-    """Replaces a call's result: gRPC `code`, `hang` until the plugin is closed, or another `answer`."""
+    """Replaces a call's result: gRPC `code` with `details`, `hang` until the plugin is closed, or another `answer`."""
 
     code: str = ""
     hang: bool = False
     answer: Any = None
+    details: str = ""
 
 
 @dataclass(kw_only=True)
@@ -72,7 +73,7 @@ class Served:
         if fault.hang:
             self.release.wait(60)
         if fault.code:
-            context.abort(grpc.StatusCode[fault.code], f"{rpc} was told to fail")
+            context.abort(grpc.StatusCode[fault.code], fault.details or f"{rpc} was told to fail")
         return fault
 
     def _answered(self, rpc: str, work: Callable[[Any], Any]) -> Callable[[Any, Any], Any]:

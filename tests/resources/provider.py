@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from actors.resources import assembly
+from actors.resources.machine.memory import NodeMemory
 from actors.resources.machine.topology import Cpu, Topology
 from actors.resources.model.hints import Hint, Hints
 from actors.resources.model.provider import AllocationError, NotYetError
@@ -23,6 +24,7 @@ from proto.v1.scalars.quantity import value
 
 PRELUDE = "from tests.resources import provider; provider.install(); "
 MACHINE = "from tests.resources import provider; provider.install_machine(); "
+SOCKET = "from tests.resources import provider; provider.install_socket(); "
 CPUS = frozenset(range(8))
 DEVICE = "test.example/device"
 SLOW_S = 30.0
@@ -91,7 +93,7 @@ class CpuProvider:
 def install() -> None:
     """Let the actor have this provider only."""
 
-    def make(settings: Settings, blocking: Callable[..., Awaitable[Any]]) -> assembly.Managers:
+    def make(settings: Settings, blocking: Callable[..., Awaitable[Any]], _: int) -> assembly.Managers:
         return assembly.Managers(others=(CpuProvider(settings.root_dir, blocking),), device_resources=(DEVICE,))
 
     assembly.make_managers = make
@@ -101,3 +103,11 @@ def install_machine() -> None:
     """Let the actor's machine have 9 cores in one NUMA node."""
     machine = Topology({number: Cpu(core=number, socket=0, node=0) for number in range(9)})
     assembly.read_topology = lambda: machine
+
+
+def install_socket() -> None:
+    """Let the actor's machine have a socket with 2 NUMA nodes, each with 4 cores and 2 GiB."""
+    machine = Topology({number: Cpu(core=number, socket=0, node=number // 4) for number in range(8)})
+    assembly.read_topology = lambda: machine
+    assembly.read_distances = lambda: {0: {0: 10, 1: 20}, 1: {0: 20, 1: 10}}
+    assembly.read_memory = lambda _: {node: NodeMemory(2 << 30) for node in range(2)}

@@ -22,10 +22,13 @@ class Relay:
     def __enter__(self) -> Relay:
         self._listener.bind(str(self.path))
         self._listener.listen()
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._thread = threading.Thread(target=self._accept, daemon=True)
+        self._thread.start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)  # ends its accept
+        self._thread.join()
         for one in self._open:
             with suppress(OSError):
                 one.shutdown(socket.SHUT_RDWR)

@@ -13,13 +13,13 @@ import pytest
 from actors.resources.machine.cpusets import parse
 from actors.resources.topology.policy import Policy, Scope
 from proto.agent.actor import Describe, GetMetrics
-from proto.agent.settings import Settings
+from proto.agent.settings import ReservedMemory, Settings
 from proto.pods.pod_workers import ResourcesState
 from proto.resources.resources import AdmitPod, GetGrant, HasExclusiveCpus, ReleasePod, SetPods
 from proto.v1 import Container, ObjectMeta, Pod, PodSpec, ResourceRequirements
 from proto.wire.errors import Refused
 from tests.harness import ActorProcess, wait_for
-from tests.resources.provider import DEVICE, MACHINE, PRELUDE
+from tests.resources.provider import DEVICE, MACHINE, PRELUDE, SOCKET
 
 KILLS = 10
 
@@ -189,6 +189,35 @@ def test_aligned_pods_count_and_rejected_ones_once(topology_scope: Scope) -> Non
         with pytest.raises(Refused, match="Topology locality"):
             actor.ask(AdmitPod(pod=pod("half", 1, 9)))
         assert aligned("") == (expected if topology_scope == "pod" else zero | {cores: 3.0, of_scope: 3.0})
+
+
+def test_running_pod_with_cpus_of_two_nodes_is_not_refused() -> None:
+    """Its CPUs are of its socket, of several NUMA nodes, and its memory is of one: hints of both do not fit."""
+    settings = Settings(
+        cpu_manager_policy="static",
+        cpu_manager_policy_options={"align-by-socket": "true"},
+        reserved_system_cpus="0",
+        topology_manager_policy="restricted",
+        memory_manager_policy="Static",
+        reserved_memory=(ReservedMemory(numa_node=0, limits={"memory": "100Mi"}),),
+        system_reserved={"memory": "100Mi"},
+        eviction_hard={},
+    )
+    with ActorProcess("resources", settings, peers=("pod_workers",), prelude=SOCKET) as actor:
+        actor.tell(SetPods(pods=(), full=True))
+        actor.ask(AdmitPod(pod=pod("small", 1)))
+        wide = pod("wide", 3)
+        actor.ask(AdmitPod(pod=wide))
+        held = actor.ask(GetGrant(pod=wide, container="c0")).grant
+        assert (held.cpus, held.memory_nodes) == ("2-4", "1")
+        actor.restart()
+        actor.tell(SetPods(pods=(pod("small", 1), wide), full=True))
+        actor.ask(AdmitPod(pod=wide, running=True))
+        assert counts(actor)["topology_manager_admission_errors"] == 0
+        assert actor.ask(GetGrant(pod=wide, container="c0")).grant == held
+        with pytest.raises(Refused, match="Topology locality"):  # it has none, and no node has 4 CPUs
+            actor.ask(AdmitPod(pod=pod("without", 4), running=True))
+        assert counts(actor)["topology_manager_admission_errors"] == 1
 
 
 def test_released_cpus_are_given_again(actor: ActorProcess) -> None:

@@ -134,6 +134,10 @@ class CpuManager:
         elif not had_all:
             self._alignment.given(self._state.pods.get(uid, frozenset()), uid, "")
 
+    def holds(self, pod: Pod) -> bool:
+        """Return True when no container of the pod lacks CPUs of its own that it asks for."""
+        return self._policy is None or self._policy.holds(self._state, pod)
+
     def release(self, pod_uid: str) -> None:
         """See Provider. The file follows later: after a kill `retain` frees the pod again."""
         if self._state.remove_pod(pod_uid):

@@ -109,6 +109,14 @@ class StaticPolicy:
         state.assign(uid, container.name, cpus)
         return True
 
+    def holds(self, state: State, pod: Pod) -> bool:
+        """Return True when no container of the pod lacks CPUs of its own that it asks for."""
+        uid, containers = pod.metadata.uid, (*pod.spec.init_containers, *pod.spec.containers)
+        if self.takes_whole(pod):
+            return uid in state.pods and all(state.of(uid, one.name) is not None for one in containers)
+        asking = (one for one in containers if self.requests.of_container(pod, one) > 0)
+        return all(state.of(uid, one.name) is not None for one in asking)
+
     def takes_whole(self, pod: Pod) -> bool:
         """True for a pod that gets its CPUs at once, for all containers."""
         return self.pod_scope and self.requests.pod_level and has_own_resources(pod)

@@ -19,9 +19,9 @@ from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import Connection
 from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import ANY, Hint
+from actors.resources.model.keyed_locks import KeyedLocks
+from actors.resources.model.plugin_bounds import error_text
 from actors.resources.model.provider import NotYetError, failing
-from actors.resources.model.turns import Turns
-from proto.common.safe_text import clipped
 from proto.v1 import Container, Pod
 from proto.wire.errors import ActorError
 
@@ -47,7 +47,7 @@ class Allocation:
         """`connections`: by resource. `save` writes the checkpoint; it raises OSError and ActorError."""
         self._inventory, self._holdings, self._connections, self._save = inventory, holdings, connections, save
         self._unread = unread
-        self._turns: Turns[str] = Turns()
+        self._locks: KeyedLocks[str] = KeyedLocks()
         """By pod UID: one call to a plugin at a time."""
 
     def choose(self, pod: Pod, container: Container, affinity: Hint) -> None:
@@ -71,7 +71,7 @@ class Allocation:
 
         The checkpoint is written before it returns. Raises AllocationError and NotYetError.
         """
-        async with self._turns.turn(pod.metadata.uid):
+        async with self._locks.lock(pod.metadata.uid):
             for container in containers:
                 with failing(container):
                     for name, count in self.requests(pod, container).items():
@@ -158,7 +158,7 @@ class Allocation:
         except CriError as error:
             if error.code == "DeadlineExceeded":
                 connection.hung_until = time.monotonic() + HUNG_S
-            raise policy.call_failure(name, rpc, error.code, clipped(error.grpc_text())) from error
+            raise policy.call_failure(name, rpc, error.code, error_text(error.grpc_text())) from error
 
 
 def _checked(name: str, response: Any) -> Any:

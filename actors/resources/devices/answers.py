@@ -10,7 +10,7 @@ import re
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from actors.resources.devices.inventory import Device
+from actors.resources.devices.inventory import MOST_PLACEMENTS, Device
 from actors.resources.model.cdi import is_cdi_name
 from proto.common.safe_text import clipped
 from proto.resources.grants import Grant, GrantedDevice, GrantedMount
@@ -77,6 +77,9 @@ def read_devices(response: Any) -> list[Device]:
     """The devices of a ListAndWatchResponse. Raises BadAnswerError."""
     if len(response.devices) > MOST_DEVICES:
         raise BadAnswerError(f"it lists {len(response.devices)} devices, more than {MOST_DEVICES}")
+    nodes = sum(len(one.topology.nodes) for one in response.devices)  # before each is read: a list may repeat them
+    if nodes > MOST_PLACEMENTS:
+        raise BadAnswerError(f"it lists {nodes} NUMA nodes of devices, more than {MOST_PLACEMENTS}")
     return [_device(one) for one in response.devices]
 
 

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 GRACE_S = 300.0
 """A plugin that is away for longer has its resource's capacity taken off the Node."""
 MOST_DEVICES = 65_536
+MOST_PLACEMENTS = 65_536
+"""Of all resources together: a device counts once for each NUMA node near it. The pod resources API lists it so."""
 MOST_ID_BYTES = 4 << 20
 """Of all resources together. The checkpoint has every ID, and its checksum takes 0.3 s of CPU time for this much."""
 NO_NODE = -1
@@ -70,22 +72,24 @@ class Inventory:
         resource.connected, resource.listed = True, False
         self.removed.discard(name)
 
-    def update(self, name: str, devices: Iterable[Device]) -> frozenset[str]:
-        """Replace the devices by the plugin's list. Returns the IDs of which the health changed or which are new."""
+    def update(self, name: str, devices: Iterable[Device]) -> bool:
+        """Replace the devices by the plugin's list. True for its first list, and for one with other devices."""
         resource = self.resources[name]
-        before, resource.devices = resource.devices, {one.id: one for one in devices}
-        resource.listed = True
-        return frozenset(
-            one.id for one in resource.devices.values() if one.id not in before or before[one.id].healthy != one.healthy
-        )
+        before = resource.listed, resource.devices
+        resource.listed, resource.devices = True, {one.id: one for one in devices}
+        return before != (True, resource.devices)
 
     def problem(self, name: str, devices: Collection[Device]) -> str:
         """Why a resource's list is too long beside those of the others; empty if it is not."""
-        others = [each for other, one in self.resources.items() if other != name for each in one.devices]
+        others = [each for other, one in self.resources.items() if other != name for each in one.devices.values()]
         if len(others) + len(devices) > MOST_DEVICES:
             return f"it lists {len(devices)} devices, with other resources more than {MOST_DEVICES}"
-        size = sum(len(one.id.encode()) for one in devices)
-        if size + sum(len(one.encode()) for one in others) > MOST_ID_BYTES:
+        placements = _placements(devices)
+        if placements + _placements(others) > MOST_PLACEMENTS:
+            what = f"it lists {len(devices)} devices at {placements} places near NUMA nodes"
+            return f"{what}, with other resources more than {MOST_PLACEMENTS}"
+        size = _id_bytes(devices)
+        if size + _id_bytes(others) > MOST_ID_BYTES:
             what = f"it lists {len(devices)} devices with IDs of {size} bytes"
             return f"{what}, with other resources more than {MOST_ID_BYTES}"
         return ""
@@ -138,3 +142,11 @@ class Inventory:
             for node in sorted(nodes) or [NO_NODE]:
                 found.setdefault(node, []).append(one)
         return {node: tuple(names) for node, names in found.items()}
+
+
+def _placements(devices: Iterable[Device]) -> int:
+    return sum(max(1, len(one.nodes)) for one in devices)
+
+
+def _id_bytes(devices: Iterable[Device]) -> int:
+    return sum(len(one.id.encode()) for one in devices)

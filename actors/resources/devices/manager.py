@@ -22,9 +22,10 @@ from actors.resources.devices.answers import BadAnswerError
 from actors.resources.devices.directory import Directory, is_socket
 from actors.resources.devices.holdings import Holding, Holdings
 from actors.resources.devices.inventory import Inventory
-from actors.resources.devices.plugin import MEET_S, Connection
+from actors.resources.devices.plugin import LIST_BACKOFF, LIST_PAUSE_S, MEET_S, Connection
 from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import Hint, Hints
+from actors.resources.model.plugin_bounds import error_text, rest_s
 from actors.resources.model.provider import NotYetError
 from proto.common.safe_text import clipped
 from proto.plugins import deviceplugin_pb2 as pb
@@ -133,13 +134,23 @@ class DeviceManager:
 
     def _list_arrived(self, connection: Connection) -> None:
         # In the stream's thread.
-        self._actor.post(self._take_list, connection, name="device_list")
+        self._actor.post(self._list_due, connection, name="device_list")
 
     def _stream_ended(self, connection: Connection, reason: str) -> None:
         # In the stream's thread.
         self._actor.post(self._disconnected, connection, reason, name="device_plugin_ended")
 
+    def _list_due(self, connection: Connection) -> None:
+        """Take the latest list, later if lists come without rest."""
+        self._actor.after(max(0.0, connection.next_list - time.monotonic()), self._take_list, connection)
+
     def _take_list(self, connection: Connection) -> None:
+        began = time.thread_time()
+        self._read_list(connection)
+        due = rest_s(time.thread_time() - began, len(self._connections), LIST_PAUSE_S)
+        connection.next_list = max(connection.next_list, time.monotonic() + due)
+
+    def _read_list(self, connection: Connection) -> None:
         response, resource = connection.take_list(), connection.resource
         if self._connections.get(resource) is not connection:
             return  # the plugin was replaced
@@ -152,7 +163,11 @@ class DeviceManager:
         if problem:
             self._disconnected(connection, problem)
             return
-        self.inventory.update(resource, devices)
+        if not self.inventory.update(resource, devices):
+            return
+        now = time.monotonic()
+        delay_s, connection.list_history = LIST_BACKOFF.next_delay(connection.list_history, now, lambda: 0.0)
+        connection.next_list = now + delay_s
         healthy = len(self.inventory.resources[resource].healthy)
         log.info("the device plugin of %s has %d devices, %d of them healthy", resource, len(devices), healthy)
         self._save_soon()
@@ -166,7 +181,7 @@ class DeviceManager:
         del self._connections[resource]
         self.inventory.disconnect(resource, time.monotonic())
         self._await_absent()
-        log.warning("the device plugin of %s is away: %s", resource, clipped(reason))
+        log.warning("the device plugin of %s is away: %s", resource, error_text(reason))
         self._save_soon()
         self._changed()
 
@@ -266,7 +281,7 @@ class DeviceManager:
         try:
             await connection.pre_start_container(ids)
         except CriError as error:
-            text = clipped(error.grpc_text())
+            text = error_text(error.grpc_text())
             raise NotYetError(f"device plugin PreStartContainer rpc failed with err: {text}") from error
 
     def grant(self, pod: Pod, container: Container) -> Grant:
@@ -323,7 +338,7 @@ class DeviceManager:
 def _not_met(error: CriError | ActorError) -> str:
     """The kubelet's error of a plugin that does not answer, or why its socket cannot be used."""
     if isinstance(error, CriError):
-        return f"failed to get device plugin options: {clipped(error.grpc_text())}"
+        return f"failed to get device plugin options: {error_text(error.grpc_text())}"
     return clipped(str(error))
 
 
@@ -344,6 +359,11 @@ def _checked(holding: Holding) -> Holding:
     try:
         _grant(holding.response)
     except (DecodeError, BadAnswerError) as error:
-        log.warning("cannot use the grant of %s for pod %s: %s", holding.resource, holding.pod_uid, error)
+        log.warning(
+            "cannot use the saved grant of %s for pod %s: %s; the devices are allocated again",
+            holding.resource,
+            holding.pod_uid,
+            error,
+        )
         return Holding(holding.pod_uid, holding.container, holding.resource, holding.by_node, b"", earlier_boot=True)
     return holding

@@ -15,6 +15,7 @@ from actors._cri.call import Call, wrapped
 from actors._cri.errors import CriError
 from actors._plugins.client import Client
 from actors.resources.devices.policy import Question
+from proto.common.backoff import Backoff, BackoffHistory
 from proto.plugins import deviceplugin_pb2 as pb
 
 MEET_S = 10.0
@@ -25,7 +26,9 @@ ALLOCATE_S = 30.0
 PRE_START_S = 30.0
 """The kubelet's deadline."""
 LIST_PAUSE_S = 0.1
-"""Shortest time between two lists of devices, for a plugin that sends without end."""
+"""Shortest time between two lists of devices that are read, for a plugin that sends without end."""
+LIST_BACKOFF = Backoff(initial_s=LIST_PAUSE_S, cap_s=5.0, reset_after_s=10.0)
+"""Between two lists that change something. Each is written, and sent to the Node and to waiting pods."""
 
 _SERVICE = pb.DESCRIPTOR.services_by_name["DevicePlugin"]
 
@@ -47,11 +50,15 @@ class Connection:
         """PreStartContainer is due before each start of a container."""
         self.hung_until = 0.0
         """Monotonic time before which it is not called, as its last call did not end."""
+        self.next_list = 0.0
+        """Monotonic time before which no list is taken."""
+        self.list_history = BackoffHistory()
         self._on_list, self._on_end = on_list, on_end
         self._client = Client(socket)
         self._stream: Any = None
         self._closed = threading.Event()
-        self._taken = threading.Event()
+        self._is_told = False
+        """`on_list` was called, and its list is not taken yet."""
         self._latest: Any = None
 
     def options(self) -> Call[Any]:
@@ -63,8 +70,8 @@ class Connection:
         threading.Thread(target=self._follow, name="device-list", daemon=True).start()
 
     def take_list(self) -> Any:
-        """The latest ListAndWatchResponse. The next one is read only after this."""
-        self._taken.set()
+        """The latest ListAndWatchResponse."""
+        self._is_told = False  # first: a list that comes now is told
         return self._latest
 
     def preferred(self, question: Question) -> Call[Any]:
@@ -88,7 +95,6 @@ class Connection:
     def close(self) -> None:
         """End the stream and all calls. `on_end` may follow."""
         self._closed.set()
-        self._taken.set()
         self._client.close()
 
     def _call(self, rpc: str, request: Any, timeout_s: float, *, wait_for_ready: bool = False) -> Call[Any]:
@@ -97,10 +103,10 @@ class Connection:
     def _follow(self) -> None:
         try:
             for response in self._client.stream(_SERVICE, "ListAndWatch", pb.Empty()):
-                self._taken.clear()
                 self._latest = response
-                self._on_list(self)
-                self._taken.wait()
+                if not self._is_told:
+                    self._is_told = True
+                    self._on_list(self)
                 if self._closed.wait(LIST_PAUSE_S):
                     break
             reason = "it ended ListAndWatch"

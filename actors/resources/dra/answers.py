@@ -13,6 +13,7 @@ from typing import Any
 from actors.resources.dra.claims import Claim, Device
 from actors.resources.dra.policy import ClaimError
 from actors.resources.model.cdi import is_cdi_name
+from actors.resources.model.plugin_bounds import error_text
 from proto.common.safe_text import clipped
 
 MOST_DEVICES = 4096
@@ -40,7 +41,7 @@ def check(rpc: str, claims: Iterable[Claim], results: Mapping[str, Any]) -> None
         if uid not in asked:
             raise ClaimError(f"{rpc} returned result for unknown claim UID {clipped(uid)}")
         if results[uid].error:
-            raise ClaimError(f"{rpc} failed for ResourceClaim {asked[uid].key.name}: {results[uid].error[:1024]}")
+            raise ClaimError(f"{rpc} failed for ResourceClaim {asked[uid].key.name}: {error_text(results[uid].error)}")
     if len(results) != len(asked):
         raise ClaimError(f"{rpc} skipped {len(asked) - len(results)} ResourceClaims")
 

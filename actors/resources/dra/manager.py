@@ -7,6 +7,7 @@ prepared claim unknown. What a driver does not do now is tried again.
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -21,11 +22,12 @@ from actors.resources.dra import answers, policy
 from actors.resources.dra.claims import Claim, Claims, Key
 from actors.resources.dra.health import MOST_DEVICES, Health
 from actors.resources.dra.health_file import HealthFile
-from actors.resources.dra.health_stream import HealthStream
+from actors.resources.dra.health_stream import PAUSE_S, HealthStream
 from actors.resources.dra.plugin import Plugin, Plugins
 from actors.resources.dra.policy import ClaimError, PodClaim
 from actors.resources.dra.slices import SliceCleaner
-from actors.resources.model.turns import Turns
+from actors.resources.model.keyed_locks import KeyedLocks
+from actors.resources.model.plugin_bounds import rest_s
 from actors.resources.state_file import MOST_BYTES, StateFile
 from proto.common.backoff import Backoff
 from proto.common.until import Until
@@ -68,10 +70,12 @@ class DraManager:
         self.health = Health()
         self.health_file = HealthFile(actor, self.health)
         self._health_changed = health_changed
+        self._one_report = threading.Lock()
+        """Held while a report of a plugin waits in the mailbox."""
         self._slices = SliceCleaner(actor, self.plugins.drivers, self.plugins.usable)
-        self._pod_turns: Turns[str] = Turns()
+        self._pod_locks: KeyedLocks[str] = KeyedLocks()
         """A pod's claims are not unprepared before a preparation under way has ended."""
-        self._turns: Turns[Key] = Turns()
+        self._locks: KeyedLocks[Key] = KeyedLocks()
         self._writes = 0
         self._preparing: Counter[str] = Counter()
         """Number of requests under way by pod UID."""
@@ -120,10 +124,18 @@ class DraManager:
         plugin.health = HealthStream(
             plugin.driver,
             plugin.client,
-            lambda devices: post(self._take_health, plugin, devices, name="device_health"),
+            lambda devices, taken: post(self._health_reported, plugin, devices, taken, name="device_health"),
             lambda: post(self._health_ended, plugin, name="device_health_ended"),
+            self._one_report,
         )
         plugin.health.start()
+
+    def _health_reported(self, plugin: Plugin, devices: Any, taken: Callable[[float], None]) -> None:
+        began = time.thread_time()
+        try:
+            self._take_health(plugin, devices)
+        finally:
+            taken(rest_s(time.thread_time() - began, self.plugins.count(), PAUSE_S))
 
     def _take_health(self, plugin: Plugin, devices: Any) -> None:
         if self.plugins.has(plugin):
@@ -152,9 +164,9 @@ class DraManager:
         self._preparing[uid] += 1
         try:
             with _measured("PrepareResources"):
-                async with self._pod_turns.turn(uid):
+                async with self._pod_locks.lock(uid):
                     wanted = policy.claims_of(pod)
-                    async with self._turns.all_of(one.key for one in wanted):
+                    async with self._locks.all_of(one.key for one in wanted):
                         await self._prepare(pod, wanted)
         finally:
             self._preparing -= Counter([uid])
@@ -213,7 +225,7 @@ class DraManager:
     async def unprepare(self, uid: str) -> None:
         """Have the drivers unprepare the claims that no other pod uses. Raises ClaimError; a repeat is harmless."""
         with _measured("UnprepareResources"):
-            async with self._pod_turns.turn(uid), self._turns.all_of(one.key for one in self.claims.of_pod(uid)):
+            async with self._pod_locks.lock(uid), self._locks.all_of(one.key for one in self.claims.of_pod(uid)):
                 await self._unprepare(uid)
 
     async def _unprepare(self, uid: str) -> None:

@@ -17,6 +17,7 @@ from actors._plugins.watcher import NotRegisteredError
 from actors.resources.dra.claims import Claim
 from actors.resources.dra.health_stream import HealthStream
 from actors.resources.dra.policy import ClaimError
+from actors.resources.model.plugin_bounds import error_text
 from proto.common.safe_text import clipped
 from proto.plugins import dra_pb2 as pb
 from proto.plugins import drav1beta1_pb2 as v1beta1
@@ -90,7 +91,7 @@ class Plugins:
                 return await call(plugin)
             except CriError as error:
                 if error.code != "Unavailable" or plugin is plugins[0]:
-                    raise ClaimError(f"{rpc}: {clipped(error.grpc_text())}") from error
+                    raise ClaimError(f"{rpc}: {error_text(error.grpc_text())}") from error
         raise AssertionError("a driver without plugins is not kept")
 
     def has(self, plugin: Plugin) -> bool:
@@ -100,6 +101,10 @@ class Plugins:
     def at(self, driver: str, endpoint: str) -> Plugin | None:
         """The registered plugin at an endpoint."""
         return next((one for one in self._plugins.get(driver, ()) if one.endpoint == endpoint), None)
+
+    def count(self) -> int:
+        """Number of registered plugins of all drivers."""
+        return sum(map(len, self._plugins.values()))
 
     def drivers(self) -> dict[str, list[str]]:
         """Endpoints by driver, the latest registration last."""

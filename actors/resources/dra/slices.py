@@ -51,10 +51,12 @@ class Absences:
         self._registered, self._usable = frozenset(registered), frozenset(usable)
 
     def registers(self, driver: str, now: float) -> None:
-        """A plugin of the driver registers, and its connection takes a moment: the grace time begins anew."""
-        if driver in self._due:
-            self._due[driver] = now + GRACE_S
-            self._failures.pop(driver, None)
+        """A plugin of the driver registers, and its connection takes a moment: the grace time begins anew.
+
+        It also begins for a driver that no look has seen: it may be gone before the next one.
+        """
+        self._due[driver] = now + GRACE_S
+        self._failures.pop(driver, None)
 
     def due(self, now: float) -> list[DeleteResourceSlices]:
         """The deletions for now. Drivers within their own grace time keep their slices."""
@@ -105,8 +107,9 @@ class SliceCleaner:
         return self._absences.describe(time.monotonic()) if self._actor.settings.kubeconfig else {}
 
     def registers(self, driver: str) -> None:
-        """A plugin of the driver registers."""
-        self._absences.registers(driver, time.monotonic())
+        """A plugin of the driver registers. Without an API server nothing is deleted, so nothing is noted."""
+        if self._actor.settings.kubeconfig:
+            self._absences.registers(driver, time.monotonic())
 
     async def _look(self) -> None:
         self._absences.look(self._registered(), self._usable(), time.monotonic())

@@ -111,6 +111,15 @@ class MemoryManager:
                 static.remove(self._state, pod.metadata.uid, container.name)
             raise write_failure(self._file.path, error) from error
 
+    def holds(self, pod: Pod) -> bool:
+        """Return True when no container of the pod lacks memory of its own that it asks for."""
+        if not self._serves(pod):
+            return True
+        try:
+            return static.holds(self._state, pod)
+        except QuantityError:
+            return False  # `allocate` fails with the reason
+
     def release(self, pod_uid: str) -> None:
         """See Provider. The file follows later: after a kill `retain` frees the pod again."""
         if static.remove_pod(self._state, pod_uid):

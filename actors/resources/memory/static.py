@@ -82,6 +82,16 @@ def allocate(state: State, pod: Pod, container: Container, affinity: Hint) -> bo
     return True
 
 
+def holds(state: State, pod: Pod) -> bool:
+    """Return True when no container lacks memory that it requests, or the pod has memory as a whole.
+
+    Raises QuantityError.
+    """
+    uid, containers = pod.metadata.uid, (*pod.spec.init_containers, *pod.spec.containers)
+    asking = (one for one in containers if requests.of_container(pod, one))
+    return uid in state.pods or all(state.blocks(uid, one.name) is not None for one in asking)
+
+
 def remove(state: State, uid: str, name: str) -> None:
     """Free a container's memory. That of a pod with memory of its own is free after its last container."""
     containers = state.entries.get(uid, {})

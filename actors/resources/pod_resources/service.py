@@ -16,6 +16,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from actors._base import Actor, Future
+from actors._host.files import paths
 from actors._metrics import kubelet as metrics
 from actors._metrics.registry import Counter
 from actors.resources.pod_resources import answers
@@ -33,7 +34,6 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-DIRECTORY, SOCKET = "pod-resources", "kubelet.sock"
 SERVICE = pb.DESCRIPTOR.services_by_name["PodResourcesLister"]
 ALPHA_SERVICE = alpha.DESCRIPTOR.services_by_name["PodResourcesLister"]
 QPS, BURST = 100, 10
@@ -58,14 +58,14 @@ class PodResources:
 
     def __init__(self, actor: Actor, pods: KnownPods, shares: Shares) -> None:
         self._actor, self._pods, self._shares = actor, pods, shares
-        self._directory = f"{actor.settings.root_dir}/{DIRECTORY}"
+        self._directory = os.path.dirname(self.socket)
         self._bucket, self._lock = TokenBucket(QPS, BURST), threading.Lock()
         self._server: SocketProxy | None = None
 
     @property
     def socket(self) -> str:
         """Path of the socket."""
-        return f"{self._directory}/{SOCKET}"
+        return paths.pod_resources_socket(self._actor.settings.root_dir)
 
     async def start(self) -> None:
         """Serve the socket. Tries again until that is possible."""
@@ -136,10 +136,10 @@ class PodResources:
         share = self._in_mailbox(lambda: self._take_pod(namespace, name))
         if share is None:
             raise RpcRefusedError("UNKNOWN", f"pod {name[:253]} in namespace {namespace[:253]} not found")
-        return answers.one_pod(share)
+        return _bounded(answers.one_pod(share))
 
     def _allocatable(self, _: Any) -> Any:
-        return answers.allocatable(self._in_mailbox(self._shares.of_node))
+        return _bounded(answers.allocatable(self._in_mailbox(self._shares.of_node)))
 
     def _in_mailbox(self, work: Callable[[], T]) -> T:
         """The result of `work` in the mailbox thread. Raises RpcRefusedError."""

@@ -1,13 +1,12 @@
-"""A unix socket whose server runs only while it has clients, as systemd-socket-proxyd offers it.
+"""Listens on a unix socket. Runs the server behind it only while there are clients, as systemd-socket-proxyd does.
 
-gRPC's server looks for calls five times a second. Few nodes have a client, and the proxy sleeps until one connects. It
+A gRPC server looks for calls five times a second. Few nodes have a client, and the proxy sleeps until one connects. It
 starts the server behind it, passes the bytes of each connection on both ways, and stops the server when all are gone.
 """
 
 from __future__ import annotations
 
 import asyncio
-import errno
 import logging
 import math
 import os
@@ -172,28 +171,21 @@ async def _close(writer: StreamWriter) -> None:
 
 
 def _listen(path: str) -> socket.socket:
-    """A listening socket at the path. Others than its owner cannot connect."""
+    """A listening socket at the path, with mode 0600: others than its owner cannot connect.
+
+    The path has the mode of the socket, less the umask, from the moment of its creation. Without an x bit it is told
+    from a kubelet's, also after a kill in between (`actors/_host/other_agent.py`).
+    """
     with suppress(FileNotFoundError):
         if stat.S_ISSOCK(os.lstat(path).st_mode):
             os.unlink(path)
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.setblocking(False)
+        os.fchmod(listening.fileno(), 0o600)
         listening.bind(path)
-        _close_to_others(path)
         listening.listen()
     except BaseException:
         listening.close()
         raise
     return listening
-
-
-def _close_to_others(path: str) -> None:
-    """Give the socket mode 0600. Containers with the directory may put a link in its place: it is not followed."""
-    found = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        if not stat.S_ISSOCK(os.fstat(found).st_mode):
-            raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK), path)
-        os.chmod(f"/proc/self/fd/{found}", 0o600)
-    finally:
-        os.close(found)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple
@@ -14,6 +14,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import DecodeError, Message
 from google.protobuf.message_factory import GetMessageClass
 
+from actors._base.process.rpc_threads import RpcThreads, room_for_thread, start_server
 from actors.resources.serving.socket_proxy import SocketProxy, Stop
 
 log = logging.getLogger(__name__)
@@ -84,22 +85,31 @@ def serve(path: str, behind: str, services: Iterable[Service], limits: Limits | 
 
 def _start(path: str, services: Sequence[Service], limits: Limits) -> Stop:
     """Start a server. gRPC's asyncio server is not used: a path that is no UTF-8 in a request ends it."""
-    pool = ThreadPoolExecutor(limits.threads, thread_name_prefix="rpc")
-    server = grpc.server(pool, options=limits.options(), maximum_concurrent_rpcs=limits.calls)
-    for service, methods in services:
-        handlers = {name: _handler(service, name, function) for name, function in methods.items()}
-        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
     try:
-        bound = server.add_insecure_port(f"unix:{path}")
+        with room_for_thread() as release:
+            return _start_with(release, path, services, limits)
     except RuntimeError as error:
-        raise OSError(0, f"cannot listen on {path}") from error
-    if bound == 0:
-        raise OSError(0, f"cannot listen on {path}")
-    server.start()
+        raise OSError(errno.EAGAIN, f"cannot serve {path}: {error}") from error
+
+
+def _start_with(release: Callable[[], None], path: str, services: Sequence[Service], limits: Limits) -> Stop:
+    pool = RpcThreads(limits.threads, "rpc")
+    try:
+        server = grpc.server(pool, options=limits.options(), maximum_concurrent_rpcs=limits.calls)
+        for service, methods in services:
+            handlers = {name: _handler(service, name, function) for name, function in methods.items()}
+            server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, handlers),))
+        if server.add_insecure_port(f"unix:{path}") == 0:
+            raise RuntimeError("gRPC cannot bind it")
+        release()
+        start_server(server)
+    except RuntimeError:
+        pool.shutdown(wait=False)  # each client tries again, and its thread would be missing elsewhere
+        raise
     return partial(_stop, server, pool)
 
 
-def _stop(server: grpc.Server, pool: ThreadPoolExecutor) -> None:
+def _stop(server: grpc.Server, pool: RpcThreads) -> None:
     server.stop(None)
     pool.shutdown(wait=False)
 

@@ -1,4 +1,4 @@
-"""Admits a pod with the providers of CPUs, memory and devices: hints, merge, allocate.
+"""Admits a pod: asks the providers of CPUs, memory and devices for hints, merges these, and has them allocate.
 
 Source: scope_container.go, scope_pod.go and scope_none.go of pkg/kubelet/cm/topologymanager.
 """

@@ -10,6 +10,7 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -37,10 +38,10 @@ from tests.resources.provider import MACHINE
 
 QUICK = (
     "from actors.resources.devices import allocation, manager, plugin; "
-    "manager.MEET_S = plugin.MEET_S = plugin.PREFER_S = plugin.ALLOCATE_S = plugin.PRE_START_S = 1.0; "
+    "manager.MEET_S = plugin.MEET_S = plugin.PREFER_S = plugin.ALLOCATE_S = plugin.PRE_START_S = 3.0; "
     "allocation.HUNG_S = 1.0\n"
 )
-"""Shorter deadlines."""
+"""Shorter deadlines, still longer than a busy machine's pauses."""
 LIE = pb.AllocateResponse(
     container_responses=[
         pb.ContainerAllocateResponse(devices=[pb.DeviceSpec(container_path="/c", host_path="../../etc/shadow")])
@@ -218,6 +219,36 @@ def test_health_changes_reach_the_node(actor: ActorProcess, plugin: Plugin) -> N
     wait_for(lambda: told(actor) == (0, 0), 20)
 
 
+def test_a_repeated_list_tells_the_node_nothing(actor: ActorProcess, plugin: Plugin) -> None:
+    before = len(actor.peers["node"].of(SetDevices))
+    for _ in range(5):
+        plugin.relist(d1="Healthy", d0="Healthy")
+    plugin.relist(d0="Healthy")
+    wait_for(lambda: told(actor) == (1, 1), 20)
+    assert len(actor.peers["node"].of(SetDevices)) == before + 1
+
+
+def test_lists_that_flap_are_taken_more_and_more_rarely(actor: ActorProcess, plugin: Plugin) -> None:
+    before = len(actor.peers["node"].of(SetDevices))
+    stop = threading.Event()
+
+    def flap() -> None:
+        while not stop.wait(0.25):
+            plugin.relist(d0="Healthy")
+            plugin.relist(d0="Unhealthy")
+
+    flapping = threading.Thread(target=flap)
+    flapping.start()
+    try:
+        stop.wait(6)
+    finally:
+        stop.set()
+        flapping.join()
+    plugin.relist(d0="Healthy", d1="Healthy", d2="Healthy")
+    wait_for(lambda: told(actor) == (3, 3), 60, "the last list is taken")
+    assert 2 <= len(actor.peers["node"].of(SetDevices)) - before <= 12
+
+
 def test_assignments_survive_a_kill_without_the_plugin(actor: ActorProcess, plugin: Plugin) -> None:
     admit(actor, one("u"))
     before = grant(actor, one("u"))
@@ -298,6 +329,21 @@ def test_a_failed_call_rejects_or_lets_wait(actor: ActorProcess, rpc: str, fault
         plugin.faults.clear()
         admit_soon(actor, one("u", 2))
         assert devices_of(actor, one("u", 2)) == "d0,d1"
+    finally:
+        plugin.close()
+
+
+def test_a_plugins_whole_reason_is_told(actor: ActorProcess) -> None:
+    reason = f"{300 * 'x'}: reboot the node"
+    fault = Fault(code="UNKNOWN", details=reason)
+    plugin = new_plugin(actor, pre_start=True, faults={"Allocate": fault, "PreStartContainer": fault}).start()
+    try:
+        wait_for(lambda: told(actor) == (2, 2), 20)
+        assert reason in refusal(actor, one("u")).message
+        del plugin.faults["Allocate"]
+        admit_soon(actor, one("u"))
+        with pytest.raises(Refused, match=reason):
+            grant(actor, one("u"))
     finally:
         plugin.close()
 
@@ -561,6 +607,7 @@ def spawn(actor: ActorProcess) -> subprocess.Popen[bytes]:
     return subprocess.Popen(command)
 
 
+@pytest.mark.timeout(300)
 def test_kills_of_actor_and_plugin_give_no_device_twice(actor: ActorProcess) -> None:
     wait_until_served(actor)
     dice, process, running = random.Random(7), spawn(actor), dict[str, Pod]()

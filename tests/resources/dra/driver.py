@@ -81,10 +81,14 @@ class Driver(Served):
         except FileNotFoundError:
             return set()
 
-    def report(self, **devices: int | tuple[int, str]) -> None:
-        """Report the health of devices, by name: a HealthStatus, also with a message."""
+    def report(self, *, within_s: int = 0, **devices: int | tuple[int, str]) -> None:
+        """Report the health of devices, by name: a HealthStatus, also with a message.
+
+        `within_s`: when the next report comes at the latest. 0: the driver does not say.
+        """
         for one in self._streams:
-            one.put(health.NodeWatchResourcesResponse(devices=[_health(*pair) for pair in devices.items()]))
+            reported = [_health(*pair, within_s) for pair in devices.items()]
+            one.put(health.NodeWatchResourcesResponse(devices=reported))
 
     def watchers(self) -> int:
         return len(self._streams)
@@ -148,10 +152,11 @@ class Driver(Served):
             answer = mine.get()
 
 
-def _health(name: str, state: int | tuple[int, str]) -> Any:
+def _health(name: str, state: int | tuple[int, str], within_s: int) -> Any:
     status, message = state if isinstance(state, tuple) else (state, "")
     device = health.DeviceIdentifier(pool_name="pool", device_name=name.replace("_", "-"))
-    return health.DeviceHealth(device=device, health=status, message=message)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"health": status, "message": message, "health_check_timeout_seconds": within_s}
+    return health.DeviceHealth(device=device, **fields)
 
 
 def main(root: str) -> None:

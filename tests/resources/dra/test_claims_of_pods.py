@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -37,9 +37,9 @@ from tests.resources.pod_resources.client import call, socket_of
 QUICK = (
     "from actors.resources import registration; from actors.resources.dra import manager, plugin; "
     "from proto.common.backoff import Backoff; "
-    "registration.CALL_S = plugin.CALL_S = 1.0; manager.RETRY = Backoff(0.1, cap_s=0.2)\n"
+    "registration.CALL_S = plugin.CALL_S = 3.0; manager.RETRY = Backoff(0.1, cap_s=0.2)\n"
 )
-"""Shorter deadlines."""
+"""Shorter deadlines, still longer than a busy machine's pauses."""
 GPU = pod("u", "gpu")
 
 
@@ -141,6 +141,21 @@ def test_a_claim_is_prepared_granted_and_unprepared(actor: ActorProcess, service
         driver.close()
 
 
+@pytest.mark.parametrize("fault", [Fault(code="UNIMPLEMENTED"), Fault(hang=True)])
+def test_a_driver_that_takes_no_notification_is_registered(actor: ActorProcess, fault: Fault) -> None:
+    with closing(Driver(Path(actor.settings.root_dir), faults={"NotifyRegistrationStatus": fault})) as driver:
+        driver.start()
+        wait_for(lambda: registered(actor) == [str(driver.socket)], 30, "it is registered")
+        prepare(actor, GPU)
+        assert driver.prepared == {"uid-gpu"}
+        assert len(driver.of("NotifyRegistrationStatus")) == 1
+
+
+def registered(actor: ActorProcess) -> list[str]:
+    """Sockets of registered plugins."""
+    return list(actor.ask(Describe()).state["plugins"]["registered"])
+
+
 def test_a_pod_without_its_driver_waits_and_may_end(actor: ActorProcess) -> None:
     message = refusal(actor, PrepareClaims(pod=GPU))
     assert message == f"prepare dynamic resources: DRA driver {NAME} is not registered"
@@ -219,6 +234,7 @@ def test_a_claim_that_is_allocated_again_is_prepared_again(actor: ActorProcess, 
 RESPONSE, ONE, DEVICE = pb.NodePrepareResourcesResponse, pb.NodePrepareResourceResponse, pb.Device
 LIES = [
     (Fault(code="INTERNAL"), "NodePrepareResources: rpc error: code = Internal"),
+    (Fault(code="INTERNAL", details=f"{300 * 'x'}: reboot the node"), "x: reboot the node"),
     (Fault(hang=True), "NodePrepareResources: rpc error: code = DeadlineExceeded"),
     (Fault(answer=RESPONSE()), "NodePrepareResources skipped 1 ResourceClaims"),
     (Fault(answer=RESPONSE(claims={"strange": ONE()})), "returned result for unknown claim UID strange"),
@@ -445,6 +461,7 @@ def spawn(actor: ActorProcess) -> subprocess.Popen[bytes]:
 KILLS = 40
 
 
+@pytest.mark.timeout(120 + 6 * KILLS)
 def test_kills_of_actor_and_driver_leave_no_claim_behind(actor: ActorProcess, server: Server) -> None:
     dice, process, running = random.Random(11), spawn(actor), dict[str, Pod]()
     driver = Driver(Path(actor.settings.root_dir))  # only its file is read

@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
+from proto.agent.actor import Ping
 from proto.node.node import SetDevices
+from proto.plugins import drahealth_pb2 as pb
 from proto.pods.objects import GetObjects
 from proto.pods.pod_workers import SetResourceHealth
 from proto.resources.resources import AdmitPod, GetGrant, PrepareClaims, ReleasePod, SetPods
@@ -22,9 +24,9 @@ from tests.resources.dra.pods import Server, claim, pod
 HEALTHY, UNHEALTHY = 1, 2
 QUICK = (
     "from actors.resources import resource_health; from actors.resources.dra import health, health_stream; "
-    "health.TIMEOUT_S = 2.0; resource_health.LOOK_S = 0.2; health_stream.RETRY_S = 0.2\n"
+    "health.TIMEOUT_S = 60.0; resource_health.LOOK_S = 0.2; health_stream.RETRY_S = 0.2\n"
 )
-LASTING = f"{QUICK}health.TIMEOUT_S = 60.0\n"
+"""A report outlasts the test, unless it says otherwise: a state that ends soon may end before it is seen."""
 CLAIM = "claim:gpu"
 
 
@@ -74,6 +76,7 @@ def test_health_of_a_claims_devices(actor: ActorProcess) -> None:
         wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Healthy", None)], 20)
         driver.report(dev_gpu=(UNHEALTHY, "too hot"))
         wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unhealthy", "too hot")], 20)
+        driver.report(within_s=1, dev_gpu=(UNHEALTHY, "too hot"))
         wait_for(lambda: health(actor, CLAIM) == [("test/dra=dev-gpu", "Unknown", None)], 20, "the report is too old")
     finally:
         driver.close()
@@ -96,7 +99,7 @@ def test_claim_that_is_prepared_again_after_the_state_was_lost_has_a_health(acto
 
 
 def test_health_outlives_a_kill_until_the_driver_reports_again() -> None:
-    with started(prelude=LASTING) as actor:
+    with started() as actor:
         actor.tell(SetPods(pods=(), full=True))
         driver = prepared(actor)
         driver.report(dev_gpu=(UNHEALTHY, "too hot"))
@@ -158,6 +161,41 @@ def test_a_flood_of_reports_is_read_slowly(actor: ActorProcess) -> None:
         assert len(actor.peers["pod_workers"].of(SetResourceHealth)) < 100
     finally:
         driver.close()
+
+
+class Flooder(Driver):
+    """Reports the health of many devices without end."""
+
+    reports = 0
+
+    def _NodeWatchResources(self, _: Any) -> Iterator[Any]:  # noqa: N802  (named after its rpc)
+        names = [pb.DeviceIdentifier(pool_name="pool", device_name=f"dev-{number}") for number in range(1000)]
+        devices = [pb.DeviceHealth(device=one, health=pb.HEALTHY, message=200 * "x") for one in names]
+        while not self.release.is_set():
+            self.reports += 1
+            yield pb.NodeWatchResourcesResponse(devices=devices)
+
+
+SLOW = (
+    "import time; from actors.resources.dra import health; update = health.Health.update\n"
+    "def slow(*arguments):\n"
+    "    time.sleep(0.3)\n"
+    "    return update(*arguments)\n"
+    "health.Health.update = slow\n"
+)
+"""A report takes three times as long as the pause between two of them."""
+
+
+def test_reports_without_end_fill_no_mailbox() -> None:
+    with started(prelude=QUICK + SLOW) as actor:
+        actor.tell(SetPods(pods=(), full=True))
+        driver = Flooder(Path(actor.settings.root_dir))
+        driver.start()
+        try:
+            wait_for(lambda: driver.reports >= 20, 120, "reports are read")
+            assert actor.ask(Ping(), 60).mailbox < 6
+        finally:
+            driver.close()
 
 
 def test_devices_are_as_healthy_as_last_told_without_their_plugin(actor: ActorProcess) -> None:

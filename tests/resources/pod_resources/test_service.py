@@ -12,6 +12,7 @@ from typing import Any
 import grpc
 import pytest
 
+from actors.resources.pod_resources import service
 from proto.agent.actor import Describe, GetMetrics
 from proto.resources.resources import AdmitPod, ListedPod, SetListedPods, SetPods
 from tests.harness import ActorProcess, wait_for
@@ -127,6 +128,31 @@ def test_devices_of_containers_and_of_the_node(actor: ActorProcess) -> None:
         plugin.close()
 
 
+def test_an_answer_that_is_too_large_is_refused() -> None:
+    prelude = "from actors.resources.pod_resources import service; service.MOST_BYTES = 100\n"
+    with ActorProcess("resources", None, ("pod_workers", "node", "status"), prelude=prelude) as actor:
+        wait_until_complete(actor)
+        wait_for((Path(actor.settings.root_dir) / "device-plugins" / "kubelet.sock").exists, 20)
+        devices = {f"d{number}": "Healthy" for number in range(20)}
+        plugin = Plugin(Path(actor.settings.root_dir) / "device-plugins", GPU, devices).start()
+        try:
+            wait_for(lambda: refused(actor, "GetAllocatableResources"), 20, "20 devices are too many")
+            actor.ask(AdmitPod(pod=pod("u", container("c", 20))), 20)
+            assert refused(actor, "Get", pod_namespace="default", pod_name="web")
+            assert refused(actor, "List")
+        finally:
+            plugin.close()
+
+
+def refused(actor: ActorProcess, rpc: str, **fields: Any) -> bool:
+    """True if the answer is refused for its size."""
+    try:
+        call(path(actor), rpc, **fields)
+    except grpc.RpcError as failed:
+        return failed.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and "more than 100" in failed.details()
+    return False
+
+
 @pytest.mark.parametrize("version", ["v1", "v1alpha1"])
 def test_devices_are_listed_once_the_plugin_has_allocated_them(actor: ActorProcess, version: str) -> None:
     def devices() -> list[str]:
@@ -150,7 +176,18 @@ def test_devices_are_listed_once_the_plugin_has_allocated_them(actor: ActorProce
         plugin.close()
 
 
-def test_calls_beyond_the_rate_are_refused_and_calls_are_counted(actor: ActorProcess) -> None:
+@pytest.fixture
+def strict() -> Iterator[ActorProcess]:
+    """Takes one call a second, since a busy machine may bring less than the real rate."""
+    prelude = "from actors.resources.pod_resources import service; service.QPS = 1\n"
+    with ActorProcess("resources", None, ("pod_workers", "node", "status"), prelude=prelude) as process:
+        process.tell(SetPods(pods=(), full=True))
+        yield process
+
+
+def test_calls_beyond_the_rate_are_refused_and_calls_are_counted(strict: ActorProcess) -> None:
+    assert (service.QPS, service.BURST) == (100, 10), "the kubelet's"
+    actor = strict
     wait_until_served(actor)
     wait_until_complete(actor)
 

@@ -1,4 +1,4 @@
-"""Which admissions under way are withdrawn."""
+"""Withdraws admissions under way."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What counts once, however often a pod is tried."""
+"""Each pod counts once, however often it is tried."""
 
 from __future__ import annotations
 

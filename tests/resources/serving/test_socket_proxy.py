@@ -8,6 +8,7 @@ import stat
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -75,7 +76,6 @@ def echo(tmp_path: Path) -> Echo:
 @pytest.fixture
 def path(tmp_path: Path, echo: Echo, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setattr(socket_proxy, "UNUSED_S", 0.2)
-    monkeypatch.setattr(socket_proxy, "STALLED_S", 0.5)
     monkeypatch.setattr(socket_proxy, "CLOSE_S", 0.5)
     proxy = SocketProxy(str(tmp_path / "front.sock"), str(echo.path), echo.start, MOST)
     yield tmp_path / "front.sock"
@@ -145,7 +145,9 @@ def test_connections_beyond_the_limit_are_closed(path: Path) -> None:
         one.close()
 
 
-def test_client_that_takes_nothing_is_cut_off(path: Path) -> None:
+def test_client_that_takes_nothing_is_cut_off(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    # Not in other tests: a machine that stands still is no stalled client.
+    monkeypatch.setattr(socket_proxy, "STALLED_S", 0.5)
     with client(path) as one, client(path) as other:
         with pytest.raises(OSError, match=r"Broken pipe|reset"):
             one.sendall(bytes(100_000_000))
@@ -231,6 +233,31 @@ def test_end_closes_clients_and_server(tmp_path: Path, echo: Echo) -> None:
         proxy.stop()
         assert is_closed(one)
     assert echo.stops == 1
+
+
+@pytest.mark.parametrize("umask", [0o000, 0o022, 0o077])
+def test_socket_is_closed_to_others_from_its_creation(
+    tmp_path: Path, echo: Echo, monkeypatch: pytest.MonkeyPatch, umask: int
+) -> None:
+    """A kill right after it must leave no socket that looks like a kubelet's."""
+    created: list[int] = []
+
+    class Observed(socket.socket):
+        def bind(self, address: Any) -> None:
+            super().bind(address)
+            created.append(stat.S_IMODE(os.lstat(address).st_mode))
+
+    before = os.umask(umask)
+    try:
+        with monkeypatch.context() as patch:
+            patch.setattr(socket_proxy.socket, "socket", Observed)
+            proxy = SocketProxy(str(tmp_path / "front.sock"), str(echo.path), echo.start, MOST)
+    finally:
+        os.umask(before)
+    assert created == [0o600]
+    with client(tmp_path / "front.sock") as one:
+        assert echoed(one)
+    proxy.stop()
 
 
 def test_socket_is_closed_to_others_and_replaces_sockets_only(tmp_path: Path, echo: Echo) -> None:

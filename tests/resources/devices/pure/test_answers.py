@@ -67,6 +67,15 @@ def test_a_list_with_too_many_devices_is_refused() -> None:
         answers.read_devices(pb.ListAndWatchResponse(devices=many))
 
 
+def test_a_list_with_too_many_numa_nodes_is_refused() -> None:
+    nodes = [pb.NUMANode(ID=0)] * (answers.MOST_PLACEMENTS // 2 + 1)
+    near = pb.TopologyInfo(nodes=nodes)
+    assert answers.read_devices(pb.ListAndWatchResponse(devices=[pb.Device(ID="a", topology=near)]))
+    two = [pb.Device(ID=one, topology=near) for one in "ab"]
+    with pytest.raises(BadAnswerError, match="it lists 65538 NUMA nodes of devices, more than 65536"):
+        answers.read_devices(pb.ListAndWatchResponse(devices=two))
+
+
 def test_an_answer_to_allocate_becomes_a_grant() -> None:
     answer = pb.ContainerAllocateResponse(
         envs={"A": "1"},

@@ -196,7 +196,7 @@ def test_a_pods_request_counts_init_containers_and_sidecars() -> None:
 def test_capacity_stays_while_the_plugin_is_away_until_the_grace_ends() -> None:
     inventory = Inventory()
     inventory.connect(GPU)
-    assert inventory.update(GPU, [Device("a"), Device("b", False)]) == {"a", "b"}
+    assert inventory.update(GPU, [Device("a"), Device("b", False)])
     assert (inventory.capacity(), inventory.allocatable()) == ({GPU: 2}, {GPU: 1})
     inventory.disconnect(GPU, 100.0)
     assert (inventory.capacity(), inventory.allocatable()) == ({GPU: 2}, {GPU: 0})
@@ -205,11 +205,25 @@ def test_capacity_stays_while_the_plugin_is_away_until_the_grace_ends() -> None:
     assert (inventory.capacity(), inventory.allocatable(), inventory.knows(GPU)) == ({GPU: 0}, {GPU: 0}, True)
 
 
-def test_a_health_change_names_the_device() -> None:
+@pytest.mark.parametrize(
+    ("devices", "is_change"),
+    [
+        ([Device("a"), Device("b")], False),
+        ([Device("b"), Device("a")], False),
+        ([Device("a"), Device("b", False)], True),
+        ([Device("a")], True),
+        ([Device("a"), Device("b"), Device("c")], True),
+        ([Device("a"), Device("b", nodes=frozenset({1}))], True),
+    ],
+)
+def test_only_lists_with_other_devices_are_changes(devices: list[Device], is_change: bool) -> None:
     inventory = Inventory()
     inventory.connect(GPU)
-    inventory.update(GPU, [Device("a"), Device("b")])
-    assert inventory.update(GPU, [Device("a"), Device("b", False)]) == {"b"}
+    assert inventory.update(GPU, [Device("a"), Device("b")])
+    assert inventory.update(GPU, devices) == is_change
+    inventory.disconnect(GPU, 0.0)
+    inventory.connect(GPU)
+    assert inventory.update(GPU, devices), "a connected plugin's first list"
 
 
 def test_a_restored_resource_has_no_capacity_until_it_registers() -> None:

@@ -1,4 +1,4 @@
-"""What DRA drivers answer is bounded, and has the names of the API."""
+"""Answers of DRA drivers are bounded, and have the names of the API."""
 
 from __future__ import annotations
 

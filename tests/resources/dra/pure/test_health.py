@@ -77,7 +77,9 @@ class Dra(DraManager):
     """The manager, without streams, with plugins at the endpoint /a."""
 
     def __init__(self) -> None:
-        actor: Any = SimpleNamespace(settings=SimpleNamespace(resource_health_status=False, root_dir="/none"))
+        actor: Any = SimpleNamespace(
+            settings=SimpleNamespace(resource_health_status=False, root_dir="/none", kubeconfig="")
+        )
         file: Any = None
         self.changes: list[str] = []
         super().__init__(actor, file, (), lambda: None, lambda: self.changes.append("health"), lambda: None)

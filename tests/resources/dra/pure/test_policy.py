@@ -1,4 +1,4 @@
-"""Which claims a pod needs, if it may use them, and what its containers get. The messages are the kubelet's."""
+"""Tables: the claims that a pod needs and may use, and its containers' devices. The messages are the kubelet's."""
 
 from __future__ import annotations
 

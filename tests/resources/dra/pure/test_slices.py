@@ -94,6 +94,24 @@ def test_registration_begins_the_grace_time_anew(failed_before: bool) -> None:
     assert absences.due(1000.0) == []
 
 
+def test_a_driver_that_is_gone_before_the_next_look_is_away() -> None:
+    absences = Absences(0.0)
+    absences.deleted("")
+    absences.look([], [], 40.0)
+    absences.registers("a", 41.0)
+    absences.look([], [], 45.0)
+    assert absences.due(70.9) == []
+    assert absences.due(71.0) == [Delete(driver="a")]
+
+
+def test_a_driver_that_registers_and_serves_keeps_its_slices() -> None:
+    absences = Absences(0.0)
+    absences.deleted("")
+    absences.registers("a", 41.0)
+    absences.look(["a"], ["a"], 45.0)
+    assert absences.due(1000.0) == []
+
+
 def test_failures_are_tried_again_less_and_less() -> None:
     absences, now, waits = Absences(0.0), GRACE_S, []
     for _ in range(8):

@@ -8,7 +8,7 @@ from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import AllocationError
 from tests.resources.cpu.machines import DUAL_HT, DUAL_NO_HT, FOUR_WAY_HT, MULTI_NUMA_HT, SINGLE_HT
 from tests.resources.cpu.pods import container, make_pod, simple
-from tests.resources.cpu.static_cases import OTHER, policy, state, without
+from tests.resources.cpu.static_policy.static_cases import OTHER, policy, state, without
 
 FULL, STRICT, BY_SOCKET = "full-pcpus-only", "strict-cpu-reservation", "align-by-socket"
 

@@ -1,4 +1,4 @@
-"""One worker at a time for each key, in the order of asking."""
+"""Locks by key: one coroutine at a time for each key, in the order of asking."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from actors._base import Semaphore
 K = TypeVar("K", bound=Hashable)
 
 
-class Turns(Generic[K]):
-    """State: the keys with a worker, and the number of workers that wait for each."""
+class KeyedLocks(Generic[K]):
+    """State: the keys that are locked, and the number of coroutines that have or want each."""
 
     def __init__(self) -> None:
         self._gates: dict[K, tuple[Semaphore, int]] = {}
 
     @asynccontextmanager
-    async def turn(self, key: K) -> AsyncIterator[None]:
-        """Wait until no other worker has the key."""
+    async def lock(self, key: K) -> AsyncIterator[None]:
+        """Wait until no other coroutine has the key."""
         gate, users = self._gates.get(key, (Semaphore(1), 0))
         self._gates[key] = gate, users + 1
         try:
@@ -32,8 +32,8 @@ class Turns(Generic[K]):
 
     @asynccontextmanager
     async def all_of(self, keys: Iterable[K]) -> AsyncIterator[None]:
-        """Wait until no other worker has one of the keys. All callers take them in one order: none waits for ever."""
+        """Wait until no other coroutine has one of the keys. All callers take them in one order."""
         async with AsyncExitStack() as stack:
             for key in sorted(set(keys), key=repr):
-                await stack.enter_async_context(self.turn(key))
+                await stack.enter_async_context(self.lock(key))
             yield

@@ -9,7 +9,7 @@ from actors.resources.model.pod_level import EmptyPoolError
 from actors.resources.model.provider import AllocationError
 from tests.resources.cpu.machines import DUAL_HT, EIGHT, TWO_NODES
 from tests.resources.cpu.pods import container, make_pod
-from tests.resources.cpu.static_cases import policy, state, without
+from tests.resources.cpu.static_policy.static_cases import policy, state, without
 
 NODE_0 = Hint(frozenset({0}), preferred=True)
 SHARED = (

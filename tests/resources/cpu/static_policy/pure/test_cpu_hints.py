@@ -5,7 +5,7 @@ import pytest
 from actors.resources.model.hints import Hint
 from tests.resources.cpu.machines import HINTS, MULTI_NUMA_HT
 from tests.resources.cpu.pods import container, make_pod, simple
-from tests.resources.cpu.static_cases import policy, state
+from tests.resources.cpu.static_policy.static_cases import policy, state
 
 Y, N = True, False
 

@@ -17,7 +17,7 @@ from tests.resources.cpu.machines import (
     ONE_CACHE_PER_SOCKET,
 )
 from tests.resources.cpu.pods import container, make_pod
-from tests.resources.cpu.static_cases import policy, state, without
+from tests.resources.cpu.static_policy.static_cases import policy, state, without
 
 FULL, BY_CACHE, STRICT = "full-pcpus-only", "prefer-align-cpus-by-uncorecache", "strict-cpu-reservation"
 SERVER = "0,1,96,97,192,193,288,289"

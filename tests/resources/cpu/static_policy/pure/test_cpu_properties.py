@@ -8,7 +8,7 @@ from actors.resources.model.hints import ANY, Hint
 from actors.resources.model.provider import AllocationError
 from tests.resources.cpu.machines import CACHES_HT, DUAL_HT, DUAL_NO_HT, MULTI_NUMA_HT, SINGLE_HT
 from tests.resources.cpu.pods import container, make_pod
-from tests.resources.cpu.static_cases import policy
+from tests.resources.cpu.static_policy.static_cases import policy
 
 FULL, OVER_NODES, BY_CACHE = "full-pcpus-only", "distribute-cpus-across-numa", "prefer-align-cpus-by-uncorecache"
 MACHINES = st.sampled_from([SINGLE_HT, DUAL_HT, DUAL_NO_HT, MULTI_NUMA_HT, CACHES_HT])
