@@ -26,6 +26,8 @@ BUILD_S = 120.0
 The supervisor's deadline for this actor's start is above it (supervisor/supervision/specs.py).
 """
 REPAIR_PERIOD_S = 60.0
+LEFTOVERS_PERIOD_S = 600.0
+"""Interval of attempts to remove what a removal left."""
 log = logging.getLogger(__name__)
 
 
@@ -53,6 +55,7 @@ class RuntimeActor(Actor):
         """Import images that were added to the drop-in directory; a request for one of them waits for the import."""
         self.blocking(BUILD_S, self._runtime.images.import_dropped)
         self.every(Until(REPAIR_PERIOD_S), self._repair, "repair")
+        self.every(Until(LEFTOVERS_PERIOD_S), self._clear_leftovers, "leftovers")
 
     async def _repair(self) -> None:
         """Write the firewall table again, and records that a full disk refused.
@@ -61,6 +64,10 @@ class RuntimeActor(Actor):
         """
         await self.blocking(REPAIR_PERIOD_S, self._runtime.network.reconcile)
         await self.blocking(REPAIR_PERIOD_S, self._runtime.save_unsaved)
+
+    async def _clear_leftovers(self) -> None:
+        """Finish removals that did not end; the first time after the start."""
+        await self.blocking(LEFTOVERS_PERIOD_S, self._runtime.clear_leftovers)
 
     @handles(ListPulls)
     async def list_pulls(self, _: ListPulls) -> PullsUnderWay:

@@ -7,9 +7,10 @@ import importlib.metadata
 import logging
 import os
 import shutil
+import threading
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,8 +26,16 @@ from actors.runtime.filesystems.image_volumes import ImageVolumes
 from actors.runtime.filesystems.rootfs import RootFs, can_overlay
 from actors.runtime.helper.plan import PLAIN, ROOT
 from actors.runtime.images.local.store import ImageStore
+from actors.runtime.model import processes
 from actors.runtime.model.disk import remove_tree
-from actors.runtime.model.records import ContainerRecord, Records, SandboxRecord, boot_id, read_started
+from actors.runtime.model.records import (
+    ContainerRecord,
+    Records,
+    SandboxRecord,
+    UnreadableError,
+    boot_id,
+    read_started,
+)
 from actors.runtime.model.state import Container, Sandbox, State
 from actors.runtime.network.choice import PodNetwork, choose_network
 from actors.runtime.network.host import HostNetwork
@@ -50,6 +59,8 @@ STARTING_S = 10.0
 
 A thread waits for a longer start: the OCI runtime may hang, for example in a mount of a dead NFS server.
 """
+NO_OVERLAY = "no-overlay"
+"""Empty file in the data directory whose file system refused an overlayfs at the last trial."""
 T = TypeVar("T")
 log = logging.getLogger(__name__)
 
@@ -71,11 +82,25 @@ class Runtime:
     isolation: Isolation
     stats: Stats
     sandboxes: Sandboxes
+    _clearing: threading.Lock = field(default_factory=threading.Lock)
 
     def save_unsaved(self) -> None:
         """Write the records that a full disk refused."""
         self.sandboxes.save_unsaved()
         self.containers.save_unsaved()
+
+    def clear_leftovers(self) -> None:
+        """Delete what kills, errors and limits of time left of removals. Takes minutes on a slow disk.
+
+        So it is no part of the start. A second call returns at once while the first one works.
+        """
+        if not self._clearing.acquire(blocking=False):
+            return
+        try:
+            self.engine.containers.empty_trash()  # the sandboxes' records have the same one
+            self.engine.store.clear_leftovers()
+        finally:
+            self._clearing.release()
 
     def stop(self) -> None:
         """Leave containers and their monitor running. The server has stopped before."""
@@ -138,7 +163,7 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
     state = State()
     durable = os.environ.get(TEMPORARY) != "1"
     store = ImageStore(root / "images", in_use=state.layers_in_use, durable=durable)
-    overlay = isolation.level < 3 and can_overlay(root / "probe")
+    overlay = isolation.level < 3 and _overlays(root)
     rootfs = RootFs(store, overlay=overlay, links=isolation.level == 3)
     systemd = settings.cgroup_driver == "systemd"
     return Engine(
@@ -160,6 +185,24 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         default_cgroup="/nodevisor.slice" if systemd else "/nodevisor",
         cdi_directories=_cdi_directories(),
     )
+
+
+def _overlays(root: Path) -> bool:
+    """Return True when root file systems are overlayfs.
+
+    A full or read-only disk cannot be tried. There the last trial counts; without a failed one, overlayfs is taken.
+    """
+    refused = root / NO_OVERLAY
+    try:
+        able = can_overlay(root / "probe")
+    except OSError as error:
+        able = not refused.exists()
+        kind = "overlayfs" if able else "copies of images"
+        log.warning("cannot try overlayfs in %s: %s; root file systems are %s, as before", root, error, kind)
+        return able
+    with contextlib.suppress(OSError):
+        refused.unlink(missing_ok=True) if able else refused.touch()
+    return able
 
 
 def _cdi_directories() -> tuple[str, ...]:
@@ -240,10 +283,12 @@ def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> No
 
     for record in engine.sandboxes.load(leave):
         engine.state.sandboxes.add(Sandbox(record))
-    for record in engine.containers.load():
+    found = list(engine.containers.load())
+    _require_whole(engine, found, {path.name for path in unfinished if (path / "record.json").exists()})
+    for record in found:
         if engine.state.sandboxes.find(record.sandbox_id) is None:
             log.warning("container %s has no pod sandbox: removed", record.id)
-            engine.containers.remove(record.id)
+            _try_to_remove(engine.containers.remove, record.id)
             continue
         container = Container(record)
         container.started = read_started(engine.containers.path(record.id))
@@ -257,6 +302,18 @@ def _recover(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> No
     for container in starting:
         containers.finish_start(container)
     sandboxes.remove_unfinished(unfinished)
+
+
+def _require_whole(engine: Engine, containers: Sequence[ContainerRecord], damaged: Collection[str]) -> None:
+    """Raise UnreadableError when a container runs in one of these sandboxes: without the sandbox it would end."""
+    for record in containers:
+        started = read_started(engine.containers.path(record.id)) if record.sandbox_id in damaged else None
+        if started is not None and processes.is_alive(started.pid, started.ticks):
+            sandbox = engine.sandboxes.path(record.sandbox_id)
+            raise UnreadableError(
+                f"cannot use {sandbox / 'record.json'}, and its container {record.id} runs: put a copy of the file "
+                f"back, or move {sandbox} away to end the container"
+            )
 
 
 def _meet_monitor(engine: Engine, containers: Containers, sandboxes: Sandboxes) -> list[Container]:
@@ -321,7 +378,4 @@ def _clear(engine: Engine, sandboxes: Sandboxes, starting: set[str], unfinished:
         _try_to_remove(engine.volumes.remove, id_)
     sandboxes.release_orphaned(unfinished)
     end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers.all()))
-    for records in (engine.sandboxes, engine.containers):
-        records.empty_trash()
     remove_tree(engine.root / "probe")
-    engine.store.clear_leftovers()

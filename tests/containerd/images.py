@@ -35,6 +35,10 @@ class Image:
     env: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes] = field(default_factory=dict)
     """Further files by absolute path, in a layer of their own, which gives an image a size and an ID of its own."""
+    setuid: Mapping[str, bytes] = field(default_factory=dict)
+    """The same of programs that run as root, as any user."""
+    programs: Mapping[str, Path] = field(default_factory=dict)
+    """Further programs of this machine, by their names in /bin."""
     labels: Mapping[str, str] = field(default_factory=dict)
     tools: bool = False
     """With the machine's own tools even where it has busybox."""
@@ -42,6 +46,8 @@ class Image:
     """With the machine's Python, which runs there as it does here."""
     stop_signal: str = ""
     """The stop signal of its containers; SIGTERM when empty."""
+    volumes: Sequence[str] = ()
+    """Its VOLUMEs."""
 
 
 def busybox() -> Image:
@@ -97,6 +103,8 @@ def _manifest(image: Image, blobs: dict[str, bytes]) -> dict[str, object]:
     tars = [layers.shell(_busybox_of(image))]
     tars += [layers.python()] if image.python else []
     tars += [layers.of_files(image.files)] if image.files else []
+    tars += [layers.of_programs(image.programs)] if image.programs else []
+    tars += [layers.of_files(image.setuid, 0o6755)] if image.setuid else []
     config = {
         "architecture": _ARCHITECTURES.get(platform.machine(), platform.machine()),
         "os": "linux",
@@ -107,6 +115,7 @@ def _manifest(image: Image, blobs: dict[str, bytes]) -> dict[str, object]:
             "User": image.user,
             "Labels": dict(image.labels),
             **({"StopSignal": image.stop_signal} if image.stop_signal else {}),
+            **({"Volumes": {path: {} for path in image.volumes}} if image.volumes else {}),
         },
         "rootfs": {"type": "layers", "diff_ids": [f"sha256:{hashlib.sha256(tar).hexdigest()}" for tar in tars]},
     }

@@ -11,12 +11,12 @@ from types import TracebackType
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from tests.containerd import leftovers
 from tests.containerd.config import write_config, write_network
+from tests.containerd.host import leftovers
+from tests.containerd.host.network import NetworkSlot
+from tests.containerd.host.shared_cgroups import CONTAINERD, SharedCgroup
 from tests.containerd.images import Image, busybox, pause, write_archive
-from tests.containerd.network import NetworkSlot
 from tests.containerd.requirements import PATH, which
-from tests.containerd.shared_cgroups import CONTAINERD, SharedCgroup
 
 _START_SECONDS = 30.0
 _STOP_SECONDS = 20.0

@@ -66,11 +66,18 @@ def python() -> bytes:
     return layer.finish()
 
 
-def of_files(files: Mapping[str, bytes]) -> bytes:
-    """Executable files by their absolute paths."""
+def of_files(files: Mapping[str, bytes], mode: int = 0o755) -> bytes:
+    """Files by their absolute paths, executable by default."""
     layer = _Layer()
     for path in sorted(files):
-        layer.file(path.lstrip("/"), files[path], 0o755)
+        layer.file(path.lstrip("/"), files[path], mode)
+    return layer.finish()
+
+
+def of_programs(programs: Mapping[str, Path]) -> bytes:
+    """Programs of this machine with their libraries, in /bin. Raises CannotBuild."""
+    layer = _Layer(below=_DIRECTORIES)
+    layer.programs(programs)
     return layer.finish()
 
 

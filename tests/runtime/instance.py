@@ -16,12 +16,12 @@ from actors._cri.errors import CriError
 from proto.agent.settings import Settings
 from proto.node.runtime import ISOLATION, socket_path
 from tests import harness
-from tests.containerd import leftovers
 from tests.containerd.config import write_network
+from tests.containerd.host import leftovers
+from tests.containerd.host.network import NetworkSlot
+from tests.containerd.host.shared_cgroups import EMBEDDED, SharedCgroup
 from tests.containerd.images import Image, busybox, write_archive
-from tests.containerd.network import NetworkSlot
 from tests.containerd.requirements import cni_dir
-from tests.containerd.shared_cgroups import EMBEDDED, SharedCgroup
 
 
 class EmbeddedInstance:

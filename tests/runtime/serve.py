@@ -19,6 +19,7 @@ def main() -> None:
     logs.setup("runtime", 4, "text")
     runtime = build(settings)
     server = Server(socket_path(settings.run_dir), {"RuntimeService": runtime.service, "ImageService": runtime.images})
+    runtime.clear_leftovers()
     runtime.images.import_dropped()
     server.start()
     heard, told = os.pipe()

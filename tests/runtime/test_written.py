@@ -16,10 +16,16 @@ from actors.runtime.stats.written import WrittenLayers
 from tests.harness import wait_for
 
 
+@pytest.fixture(autouse=True)
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A request waits for its walk, also on a slow machine."""
+    monkeypatch.setattr(written, "PATIENCE_S", 60.0)
+
+
 @pytest.fixture
 def layers(tmp_path: Path) -> Iterator[WrittenLayers]:
     """Of containers whose IDs are the names of directories."""
-    made = WrittenLayers(lambda id_: tmp_path / id_ if (tmp_path / id_).is_dir() else None)
+    made = WrittenLayers(lambda id_: [tmp_path / id_] if (tmp_path / id_).is_dir() else [])
     yield made
     made.close()
 
@@ -64,6 +70,7 @@ def test_requests_share_a_walk_and_do_not_wait_for_its_end(
     assert layers.use("large").inodes == 1  # as last measured
     disk.goes_on.set()
     wait_for(lambda: layers.use("large").inodes == 2)
+    monkeypatch.setattr(written, "PATIENCE_S", 60.0)
     layers.refresh(["small", "none"])
     assert (layers.use("small").inodes, layers.use("none"), layers.use("unknown")) == (1, DiskUse(), DiskUse())
 
@@ -88,13 +95,24 @@ def test_figures_are_as_old_as_the_end_of_their_walk(
     assert layers._layers["large"].work is None
 
 
-def test_a_layer_that_cannot_be_measured_leaves_the_others(tmp_path: Path) -> None:
-    def place(id_: str) -> Path:
-        if id_ == "broken":
-            raise ValueError("an error that nobody expected")
-        return tmp_path
+def test_all_directories_of_a_container_count(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "file").write_bytes(b"x" * 8192)
+    layers = WrittenLayers(lambda _: [tmp_path / "one", tmp_path / "two"])
+    layers.refresh(["c"])
+    assert layers.use("c").inodes == 4
+    assert layers.use("c").bytes >= 2 * 8192
+    layers.close()
 
-    layers = WrittenLayers(place)
+
+def test_a_layer_that_cannot_be_measured_leaves_the_others(tmp_path: Path) -> None:
+    def places(id_: str) -> list[Path]:
+        if id_ == "broken":
+            raise ValueError("an unexpected error")
+        return [tmp_path]
+
+    layers = WrittenLayers(places)
     layers.refresh(["broken", "whole"])
     assert (layers.use("broken"), layers.use("whole").inodes) == (DiskUse(), 1)
     layers.forget("whole")
@@ -109,7 +127,7 @@ def test_walk_under_way_ends_with_the_runtime(tmp_path: Path, monkeypatch: pytes
         (tmp_path / str(number)).mkdir()
     monkeypatch.setattr(written, "PATIENCE_S", 0.0)
     disk = SlowDisk(monkeypatch)
-    layers = WrittenLayers(lambda _: tmp_path)
+    layers = WrittenLayers(lambda _: [tmp_path])
     layers.refresh(["large"])
     wait_for(lambda: disk.walks == 1)
     layers.close()

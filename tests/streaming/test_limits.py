@@ -1,4 +1,4 @@
-"""What one client can make the embedded runtime keep: streams, descriptors and bytes."""
+"""Limits of one client of the embedded runtime: streams, descriptors and bytes."""
 
 from __future__ import annotations
 

@@ -5,19 +5,23 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import NamedTuple
 
 import msgspec
 
 from actors._cri.image_reference import InvalidImageName
+from actors._host.files import mounts
 from actors.runtime.containers import host_image
 from actors.runtime.containers.log_place import log_place, make_directory
 from actors.runtime.engine.engine import Engine
+from actors.runtime.filesystems import declared_volumes
 from actors.runtime.filesystems.rootfs import HOST_LAYER
 from actors.runtime.helper.cgroups import name_of
 from actors.runtime.images import names
 from actors.runtime.images.errors import ImageError
+from actors.runtime.images.local.stack import Stack
 from actors.runtime.images.local.store import Lease
 from actors.runtime.images.manifest import Execution
 from actors.runtime.model.errors import RpcError, invalid
@@ -25,7 +29,7 @@ from actors.runtime.model.records import ContainerRecord, new_id
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.oci import cdi
 from actors.runtime.oci.spec.build import BadContainer, Place, cgroups_path, resources, specification
-from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles
+from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles, require_propagation
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
 from actors.runtime.policy import signal_number
 from proto.common import untrusted
@@ -51,6 +55,8 @@ class BundleBuilder:
 
     def new(self, sandbox: Sandbox, config: pb.ContainerConfig, lease: Lease) -> NewContainer:
         """A container in memory, whose layers the lease keeps. Raises RpcError."""
+        # Mounts of CDI devices are not asked for with a propagation, as in containerd.
+        asked = [(one.host_path, one.propagation) for one in config.mounts if not one.HasField("image")]
         try:
             cdi.expand(config, self._engine.cdi_directories, privileged=self._engine.privileged)
         except cdi.CdiError as error:
@@ -63,14 +69,18 @@ class BundleBuilder:
         for layer in layers:
             lease.add(layer)
         try:
-            user = self._user(config, layers, execution)
+            stack = self._engine.rootfs.stack(layers)
+            user = _user(config, stack, execution)
         except (NoSuchUser, ImageError, OSError) as error:
             raise invalid(f"cannot find the user to run as: {error}") from error
         try:
             volumes = self._engine.volumes.choose(config, lease.add)
+            declared = declared_volumes.choose(execution.volumes or (), config, stack)
+            _make_sources(config)
+            if self._engine.privileged:
+                _require_propagation(asked)
         except BadMount as error:
             raise invalid(str(error)) from error
-        _make_sources(config)
         parent = sandbox.config.linux.cgroup_parent or self._engine.default_cgroup
         id_ = new_id()
         record = ContainerRecord(
@@ -83,6 +93,7 @@ class BundleBuilder:
             image_ref=image_ref,
             layers=layers,
             volumes=volumes,
+            declared=declared,
             stop_signal=signal_number(config.stop_signal, execution.stop_signal, SIGNALS),
             user=(user.uid, user.gid, user.groups),
             log_path=_log_path(sandbox, config),
@@ -109,11 +120,17 @@ class BundleBuilder:
             raise RpcError("UNKNOWN", f"cannot create the container: {error}") from error
 
     def change_resources(self, container: Container, config: pb.ContainerConfig) -> None:
-        """Change resources of a container that has not started. Raises OSError."""
+        """Change resources of a container that has not started. Raises OSError: the former ones stay then."""
         path = self._engine.containers.path(container.record.id) / "config.json"
         spec = untrusted.decode_json(path.read_bytes())
         spec["linux"]["resources"] |= resources(config.linux.resources, hugetlb=self._engine.machine.hugetlb)
-        path.write_bytes(msgspec.json.encode(spec))
+        changed = path.with_name("config.json.new")
+        try:
+            changed.write_bytes(msgspec.json.encode(spec))
+            changed.replace(path)
+        except OSError:
+            changed.unlink(missing_ok=True)
+            raise
 
     def _image(self, name: str) -> tuple[str, str, tuple[str, ...], Execution]:
         """ID, reference, layers and default process of an image."""
@@ -129,11 +146,6 @@ class BundleBuilder:
         reference = image.digests[0] if image.digests else image.id
         return image.id, reference, image.layers, execution
 
-    def _user(self, config: pb.ContainerConfig, layers: tuple[str, ...], execution: Execution) -> User:
-        stack = self._engine.rootfs.stack(layers)
-        passwd, group = (_read(stack.open(path)) for path in ("/etc/passwd", "/etc/group"))
-        return choose(config.linux.security_context, execution.user, passwd, group)
-
     def _specification(self, sandbox: Sandbox, prepared: NewContainer) -> dict[str, object]:
         record, config = prepared.container.record, prepared.container.config
         place = Place(
@@ -144,6 +156,7 @@ class BundleBuilder:
             namespaces=self._namespaces(sandbox, config),
             files=self._files(sandbox, config),
             images=self._engine.volumes.sources(record.id, record.volumes),
+            declared=declared_volumes.sources(self._engine.containers.path(record.id), record.declared),
             masked=host_image.present(self._engine.hidden) if record.layers == (HOST_LAYER,) else (),
         )
         return specification(config, prepared.execution, prepared.user, place, self._engine.machine)
@@ -160,13 +173,18 @@ class BundleBuilder:
                 raise BadContainer("cannot share the pod's processes: its sandbox has no shared pid namespace")
             found["pid"] = sandbox.record.namespaces["pid"]
         elif options.pid == pb.TARGET:
-            found["pid"] = self._target(options.target_id)
+            found["pid"] = self._target(sandbox, options.target_id)
         if self._engine.machine.unified and not config.linux.security_context.privileged:
             found["cgroup"] = ""
         return found
 
-    def _target(self, id_: str) -> str:
+    def _target(self, sandbox: Sandbox, id_: str) -> str:
         target = self._engine.state.containers.get(id_)
+        if target.record.sandbox_id != sandbox.record.id:
+            raise BadContainer(
+                f"cannot share the processes of container {id_}: it (sandbox {target.record.sandbox_id}) "
+                f"does not belong to sandbox {sandbox.record.id}"
+            )
         if target.started is None or target.record.finished is not None:
             raise BadContainer(f"cannot share the processes of container {id_}, which does not run")
         return f"/proc/{target.started.pid}/ns/pid"
@@ -182,6 +200,11 @@ class BundleBuilder:
         )
 
 
+def _user(config: pb.ContainerConfig, stack: Stack, execution: Execution) -> User:
+    passwd, group = (_read(stack.open(path)) for path in ("/etc/passwd", "/etc/group"))
+    return choose(config.linux.security_context, execution.user, passwd, group)
+
+
 def _make_sources(config: pb.ContainerConfig) -> None:
     """Make directories for mounts whose source is missing, as containerd and CRI-O do."""
     for mount in config.mounts:
@@ -194,6 +217,18 @@ def _make_sources(config: pb.ContainerConfig) -> None:
                 os.makedirs(mount.host_path, mode=0o755)
         except OSError as error:
             raise RpcError("UNKNOWN", f"cannot create {mount.host_path} to mount it: {error}") from error
+
+
+def _require_propagation(asked: Iterable[tuple[str, pb.MountPropagation.ValueType]]) -> None:
+    """Require that mounts propagate as asked: (path on the machine, propagation). Raises BadMount, RpcError."""
+    for path, spread in asked:
+        if spread == pb.PROPAGATION_PRIVATE:
+            continue
+        try:
+            on = mounts.mount_of(path)
+        except OSError as error:
+            raise RpcError("UNKNOWN", f"cannot find the mount of {path}, for its propagation: {error}") from error
+        require_propagation(os.path.realpath(path), spread, on)
 
 
 def hostname_of(sandbox: Sandbox) -> str:

@@ -22,16 +22,19 @@ import msgspec
 from actors.runtime.containers.bundle import BundleBuilder
 from actors.runtime.containers.log_place import log_place
 from actors.runtime.containers.mount_places import require_proc_uncovered
+from actors.runtime.containers.pod_limits import require_within_pod
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import ANSWER_S, MonitorClient, MonitorError, MonitorLost
+from actors.runtime.filesystems import declared_volumes
 from actors.runtime.images.errors import ImageError
+from actors.runtime.images.limits import Budget
 from actors.runtime.model import oom, processes
-from actors.runtime.model.errors import AtEnd, RpcError, invalid, unmet
+from actors.runtime.model.errors import AtEnd, RpcError, invalid, not_found, unmet
 from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.oci.runtime import LOG, OciError, last_error
 from actors.runtime.oci.spec.build import resources
-from actors.runtime.oci.spec.mounts import outer_first
+from actors.runtime.oci.spec.mounts import depth
 from actors.runtime.policy import START_ERROR_CODE, reason_of
 from proto.cri import api_pb2 as pb
 
@@ -51,8 +54,9 @@ class Containers:
 
     # Life cycle
 
-    def create(self, sandbox: Sandbox, config: pb.ContainerConfig) -> Container:
-        """CreateContainer. Raises RpcError."""
+    def create(self, sandbox: Sandbox, config: pb.ContainerConfig, pod: pb.PodSandboxConfig) -> Container:
+        """CreateContainer. `pod` is the sandbox's configuration in the request. Raises RpcError."""
+        require_within_pod(config, pod)
         if sandbox.record.stopped:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
         if not config.metadata.name:
@@ -102,7 +106,11 @@ class Containers:
         mounted = self._engine.mounts_of(record.id)
         self._engine.rootfs.prepare(record.layers, directory, mounted)
         self._engine.volumes.prepare(record.id, record.volumes)
+        if record.declared:
+            stack, budget = self._engine.rootfs.stack(record.layers), Budget(self._engine.store.limits, str(directory))
+            declared_volumes.prepare(directory, record.declared, stack, budget)
         self._require_proc_uncovered(container, mounted)
+        self._require_pid_namespace(container)
         stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
         command = self._engine.oci.run_command(record.id, directory, console)
@@ -124,13 +132,29 @@ class Containers:
 
     def _require_proc_uncovered(self, container: Container, mounted: Path) -> None:
         images = self._engine.volumes.sources(container.record.id, container.record.volumes)
-        require_proc_uncovered(
-            str(mounted),
-            [
-                (mount.container_path, mount.host_path or images.get(index, ""))
-                for index, mount in outer_first(container.config)
-            ],
-        )
+        places = [
+            (mount.container_path, mount.host_path or images.get(index, ""))
+            for index, mount in enumerate(container.config.mounts)
+        ]
+        places += declared_volumes.sources(self._directory(container), container.record.declared).items()
+        require_proc_uncovered(str(mounted), sorted(places, key=lambda one: depth(one[0])))
+
+    def _require_pid_namespace(self, container: Container) -> None:
+        """Require that the process still runs whose pid namespace the container joins. Raises ValueError.
+
+        The specification names the namespace by a pid, which a process of the machine may have by now.
+        """
+        options = container.config.linux.security_context.namespace_options
+        if options.pid == pb.TARGET:
+            target = self._engine.state.containers.find(options.target_id)
+            started, whose = target.started if target is not None else None, f"container {options.target_id}"
+        elif options.pid == pb.POD and self._engine.privileged:
+            sandbox_id = container.record.sandbox_id
+            started, whose = read_started(self._engine.sandboxes.path(sandbox_id)), f"sandbox {sandbox_id}"
+        else:
+            return
+        if started is None or not processes.is_alive(started.pid, started.ticks):
+            raise ValueError(f"cannot share the processes of {whose}, which does not run")
 
     def _note_cgroup(self, container: Container, pid: int) -> None:
         """Record the cgroup where the OCI runtime makes one below systemd's scope, as crun does."""
@@ -304,7 +328,9 @@ class Containers:
         try:
             self._unmount(container)
         except OSError as error:
-            log.warning("cannot unmount the file systems of container %s yet: %s", record.id, error)
+            log.warning(
+                "cannot unmount the file systems of container %s yet: %s; trying again at its removal", record.id, error
+            )
         reason = reason_of(code, kills) if known else "Unknown"
         message = "" if known else "exit code unknown: the container's monitor had died"
         self._finish(container, Finished(code=code, at_ns=at_ns, reason=reason, message=message))
@@ -313,7 +339,11 @@ class Containers:
         try:
             self._save(container, msgspec.structs.replace(container.record, finished=finished))
         except OSError as error:  # a full disk: memory has it until `save_unsaved`, and `exit` after a restart
-            log.warning("cannot write the end of container %s yet: %s", container.record.id, error)
+            log.warning(
+                "cannot write the end of container %s yet: %s; it is kept in memory and written later",
+                container.record.id,
+                error,
+            )
             container.record = msgspec.structs.replace(container.record, finished=finished)
             container.unsaved = True
         container.ended.set()
@@ -346,21 +376,22 @@ class Containers:
     # Other operations
 
     def update(self, container: Container, wanted: pb.LinuxContainerResources) -> None:
-        """UpdateContainerResources. Raises RpcError."""
+        """UpdateContainerResources. Raises RpcError, NOT_FOUND for a container that was removed meanwhile."""
         with container.lock:
+            self._require_there(container)
             if container.state == pb.CONTAINER_EXITED:
                 raise unmet(f"container {container.record.id} has ended")
             config = pb.ContainerConfig()
             config.CopyFrom(container.config)
             merge_resources(config.linux.resources, wanted)
-            if container.state == pb.CONTAINER_RUNNING:
-                try:
+            try:
+                if container.state == pb.CONTAINER_RUNNING:
                     self._engine.oci.update(container.record.id, container.record.cgroup, self._resources(wanted))
-                except (OciError, OSError) as error:
-                    raise RpcError("UNKNOWN", f"cannot update container {container.record.id}: {error}") from error
-            else:
-                self._bundles.change_resources(container, config)
-            self._save(container, msgspec.structs.replace(container.record, config=config.SerializeToString()))
+                else:
+                    self._bundles.change_resources(container, config)
+                self._save(container, msgspec.structs.replace(container.record, config=config.SerializeToString()))
+            except (OciError, OSError) as error:
+                raise RpcError("UNKNOWN", f"cannot update container {container.record.id}: {error}") from error
             container.config = config
 
     def _resources(self, wanted: pb.LinuxContainerResources) -> dict[str, Any]:
@@ -405,7 +436,7 @@ class Containers:
 
     def _require_there(self, container: Container) -> None:
         if self._engine.state.containers.find(container.record.id) is not container:
-            raise RpcError("NOT_FOUND", f"no container {container.record.id!r}")
+            raise not_found("container", container.record.id)
 
     def _directory(self, container: Container) -> Path:
         return self._engine.containers.path(container.record.id)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
 import time
 from collections.abc import Callable, Sequence
 
 import msgspec
 
-from actors.runtime.containers.orphaned_execs import DIRECTORY
+from actors.runtime.containers.orphaned_execs import DIRECTORY, read_pid
 from actors.runtime.engine.engine import Engine
+from actors.runtime.model.processes import Process, is_alive, ticks_of_child
 from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
 from actors.runtime.oci.runtime import last_error
@@ -24,15 +26,21 @@ class ExecCommand:
     """`line` is the command line, `pid_file` the file that it writes at the start of the process."""
 
     def __init__(self, engine: Engine, container: Container, command: Sequence[str], *, tty: bool) -> None:
-        """Write the process's specification. Raises OSError."""
+        """Write the process's specification; nothing stays of it after an error. Raises OSError."""
         directory = engine.run / DIRECTORY
         directory.mkdir(mode=0o700, exist_ok=True)
         name = new_id()[:16]
         process_file, self.pid_file, self._log = (directory / f"{name}.{kind}" for kind in ("process", "pid", "log"))
-        self._files = (process_file, self.pid_file, self._log)
+        unfinished = (directory / f".{name}.pid", directory / f"{name}.pid.tmp")  # runc's pid file, and the helper's
+        self._files = (process_file, self.pid_file, self._log, *unfinished)
         spec = untrusted.decode_json((engine.containers.path(container.record.id) / "config.json").read_bytes())
-        process_file.write_bytes(msgspec.json.encode(exec_process(spec["process"], command, tty=tty)))
+        try:
+            process_file.write_bytes(msgspec.json.encode(exec_process(spec["process"], command, tty=tty)))
+        except OSError:
+            self.remove_files()
+            raise
         self.line = engine.oci.exec_command(container.record.id, process_file, self.pid_file, self._log)
+        self._process: Process | None = None
 
     def wait_started(self, has_ended: Callable[[], bool]) -> None:
         """Wait until the process has started or failed. Killed earlier, the OCI runtime would leave it running."""
@@ -42,9 +50,35 @@ class ExecCommand:
                 return
             time.sleep(POLL_S)
 
-    def error(self, code: int) -> str:
-        """The OCI runtime's own error; empty if the exit code is the process's."""
-        return last_error(self._log) if code != 0 else ""
+    def process(self, oci: subprocess.Popen[bytes]) -> Process | None:
+        """The command's process while it runs; None before and after.
+
+        It is known from the first call on while the OCI runtime waits for it. A kill of that one, as for want of
+        memory, leaves the command running. After the end the pid may be another process's, which is no child of our OCI
+        runtime.
+        """
+        if self._process is None:
+            pid = read_pid(self.pid_file)
+            ticks = ticks_of_child(pid, oci.pid) if pid else ""
+            # Looked at last: until it is reaped, no other process has its pid.
+            self._process = Process(pid, ticks) if ticks and oci.poll() is None else None
+        known = self._process
+        return known if known is not None and is_alive(*known) else None
+
+    def error(self, code: int, said: bytes = b"") -> str:
+        """The OCI runtime's own error; empty if the exit code is the process's.
+
+        Without a pid file the process has not started: a full disk may take the log as well. `said` is the OCI
+        runtime's stderr, which then has the error.
+        """
+        if code == 0:
+            return ""
+        if logged := last_error(self._log):
+            return logged
+        if read_pid(self.pid_file):
+            return ""
+        why = said.decode(errors="replace").strip()
+        return why or f"the OCI runtime ended with code {code} before the command started"
 
     def remove_files(self) -> None:
         """Idempotent."""

@@ -8,7 +8,6 @@ import signal
 import subprocess
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple
 
 from actors.runtime.containers.exec_command import ExecCommand
@@ -55,8 +54,9 @@ def _run(
     with subprocess.Popen(
         line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
     ) as process:
-        client = _Client(process, exec_command.pid_file, at_end)
+        client = _Client(process, exec_command, at_end)
         exec_command.wait_started(lambda: _has_ended(process.pid))
+        exec_command.process(process)  # it stays known if its OCI runtime is killed
         client.note_start()
         # The limit counts from the command's start: on a busy machine the OCI runtime exceeds many a probe's limit.
         deadline = time.monotonic() + timeout_s if timeout_s > 0 else None
@@ -64,12 +64,14 @@ def _run(
         try:
             stdout, stderr = collect(process, deadline, MOST_BYTES)
         except TimeoutError:
-            _kill(process, exec_command.pid_file)
+            _kill(process, exec_command)
             raise RpcError("DEADLINE_EXCEEDED", f"command {shown!r} timed out after {timeout_s:g} s") from None
         code = process.wait()
+        if code < 0:  # a signal has ended the OCI runtime, as for want of memory: nothing else limits the command
+            _kill_inside(process, exec_command)
     if client.gone:
         raise RpcError("CANCELLED", f"the client no longer waits for command {shown!r}")
-    if said := exec_command.error(code):
+    if said := exec_command.error(code, stderr):
         raise RpcError("UNKNOWN", f"cannot run a command in container {container.record.id}: {said}")
     return Output(stdout, stderr, code if code >= 0 else 128 - code)
 
@@ -77,8 +79,8 @@ def _run(
 class _Client:
     """Kills the command once the client has gone, from gRPC's thread, in which nothing may wait."""
 
-    def __init__(self, process: subprocess.Popen[bytes], pid_file: Path, at_end: AtEnd) -> None:
-        self._process, self._pid_file = process, pid_file
+    def __init__(self, process: subprocess.Popen[bytes], exec_command: ExecCommand, at_end: AtEnd) -> None:
+        self._process, self._exec_command = process, exec_command
         self._started = self.gone = False
         if at_end(self._go) is False:
             self._go()
@@ -95,7 +97,7 @@ class _Client:
             self._end()
 
     def _end(self) -> None:
-        if not _kill_inside(self._pid_file):
+        if not _kill_inside(self._process, self._exec_command):
             self._process.kill()
 
 
@@ -104,20 +106,19 @@ def _has_ended(pid: int) -> bool:
     return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
-def _kill(process: subprocess.Popen[bytes], pid_file: Path) -> None:
+def _kill(process: subprocess.Popen[bytes], exec_command: ExecCommand) -> None:
     """Kill the command in the container, then the OCI runtime that waits for it."""
-    _kill_inside(pid_file)
+    _kill_inside(process, exec_command)
     with contextlib.suppress(subprocess.TimeoutExpired):
         process.wait(1)
         return
     process.kill()
 
 
-def _kill_inside(pid_file: Path) -> bool:
-    """Kill the command in the container; return False without a pid."""
-    try:
-        pid = int(pid_file.read_text())
-    except (OSError, ValueError):
+def _kill_inside(process: subprocess.Popen[bytes], exec_command: ExecCommand) -> bool:
+    """Kill the command in the container; return False when none runs."""
+    command = exec_command.process(process)
+    if command is None:
         return False
-    processes.send_signal(pid, processes.start_ticks(pid), signal.SIGKILL)
+    processes.send_signal(*command, signal.SIGKILL)
     return True

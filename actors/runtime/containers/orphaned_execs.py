@@ -1,8 +1,9 @@
-"""ProcessStreams commands in containers whose client has gone, or whose actor was killed."""
+"""Ends commands of Exec and ExecSync in containers, after their client has gone or the runtime actor was killed."""
 
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import threading
@@ -12,13 +13,17 @@ from pathlib import Path
 
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
+from actors.runtime.model.processes import Process
 
 DIRECTORY = "exec"
 """Directory below the run directory, with small files for each running command of Exec and ExecSync."""
 START_S = 60.0
 """Between the start of a command's process and its pid file, at most; the OCI runtime takes some milliseconds."""
+CLOCK_S = 0.1
+"""Both times are rounded, to 10 ms at most. The kernel takes longer to give all other pids before it reuses one."""
 HANG_UP_S = 2.0
 """Between SIGHUP and SIGKILL."""
+log = logging.getLogger(__name__)
 
 
 def end_orphaned_execs(engine: Engine, cgroups: Iterable[str]) -> None:
@@ -29,38 +34,41 @@ def end_orphaned_execs(engine: Engine, cgroups: Iterable[str]) -> None:
     """
     files = list((engine.run / DIRECTORY).glob("*"))
     known = set(cgroups)
-    orphans = {}
+    orphans: dict[Process, str] = {}
     for file in files:
         pid = read_pid(file) if file.suffix == ".pid" else 0
-        if pid and _began_with(pid, file):
+        process = began_with(pid, file) if pid else None
+        if process is not None:
             cgroup = containers_cgroup(processes.cgroup_of(pid), known)
             if cgroup or "" in known:
-                orphans[pid] = cgroup if "" not in known else ""
+                orphans[process] = cgroup if "" not in known else ""
 
     def work() -> None:
-        end(orphans)
-        for file in files:
-            file.unlink(missing_ok=True)
+        try:
+            end(orphans)
+            for file in files:
+                file.unlink(missing_ok=True)
+        except OSError as error:
+            log.warning("cannot end the commands of the former runtime: %s; the next start tries again", error)
 
     if files:
         threading.Thread(target=work, name="orphaned execs", daemon=True).start()
 
 
-def end(pids: Mapping[int, str]) -> None:
+def end(commands: Mapping[Process, str]) -> None:
     """End commands, given with their cgroups: SIGHUP to each one's session, SIGKILL after HANG_UP_S."""
-    known = {pid: ticks for pid in pids if (ticks := processes.start_ticks(pid))}
-    for pid in known:
-        for member in processes.session_of(pid, pids[pid]):
-            processes.send_signal(member, processes.start_ticks(member), signal.SIGHUP)
+    for command, cgroup in commands.items():
+        for member in processes.session_of(command, cgroup):
+            processes.send_signal(*member, signal.SIGHUP)
     deadline = time.monotonic() + HANG_UP_S
-    while any(processes.is_alive(pid, ticks) for pid, ticks in known.items()) and time.monotonic() < deadline:
+    while any(processes.is_alive(*command) for command in commands) and time.monotonic() < deadline:
         time.sleep(0.02)
-    for pid, ticks in known.items():
-        processes.send_signal(pid, ticks, signal.SIGKILL)
+    for command in commands:
+        processes.send_signal(*command, signal.SIGKILL)
 
 
 def containers_cgroup(cgroup: str, known: Collection[str]) -> str:
-    """The one of these cgroups that it is or is below, as a container may make cgroups of its own; empty for none."""
+    """The cgroup of `known` that is `cgroup` or above it; empty for none. A container may make cgroups of its own."""
     while cgroup and cgroup not in known:
         cgroup = cgroup.rpartition("/")[0]
     return cgroup
@@ -73,10 +81,12 @@ def read_pid(file: Path) -> int:
     return 0
 
 
-def _began_with(pid: int, file: Path) -> bool:
-    """Return True when the process started shortly before its file was written."""
+def began_with(pid: int, file: Path) -> Process | None:
+    """The process, when it started shortly before its file was written; None for a later one with its pid."""
     ticks = processes.start_ticks(pid)
-    if not ticks:
-        return False
-    written = time.clock_gettime(time.CLOCK_BOOTTIME) - (time.time() - file.stat().st_mtime)
-    return -1.0 < written - int(ticks) / os.sysconf("SC_CLK_TCK") < START_S
+    try:
+        age = processes.ticks_at(file.stat().st_mtime) - int(ticks)
+    except (OSError, ValueError):
+        return None
+    second = os.sysconf("SC_CLK_TCK")
+    return Process(pid, ticks) if -CLOCK_S * second < age < START_S * second else None

@@ -18,6 +18,7 @@ from pathlib import Path
 
 import actors
 from actors._base.messaging.futures import Future
+from proto.common.interpreter import UTF8
 
 PACKET_BYTES = 262144
 ANSWER_S = 120.0
@@ -98,7 +99,7 @@ class MonitorClient:
             connection = self._connect()
             if connection is None:
                 raise MonitorLost(f"cannot connect to {self._path}, the new socket of the monitor")
-            command = [sys.executable, "-I", "-S", "-c", _BOOT, str(Path(actors.__file__).parents[1])]
+            command = [sys.executable, *UTF8, "-I", "-S", "-c", _BOOT, str(Path(actors.__file__).parents[1])]
             with self._path.with_suffix(".log").open("ab") as errors:
                 self._process = subprocess.Popen(
                     [*command, str(listener.fileno()), *command],

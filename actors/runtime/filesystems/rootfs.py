@@ -10,6 +10,7 @@ import contextlib
 import errno
 import os
 import stat
+import threading
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -20,32 +21,52 @@ from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.local.unpack import copy_entry, is_whiteout
 from actors.runtime.model.disk import remove_tree
-from actors.runtime.model.kernel import CLONE_FS, in_thread
+from actors.runtime.model.namespace_threads import CLONE_FS, in_thread
 from actors.runtime.model.namespaces import unmount_all
 
 HOST_LAYER = "host"
 """Stands for the image `host` in a list of layers."""
 _OPTIONS_BYTES = 4000
 """mount(2) takes a page of options."""
+_descriptors = threading.Lock()
+"""One mount at a time opens all its layers, so that a few mounts do not use up the process's descriptors."""
+_TRIAL_FILES, _TRIAL_FILE_BYTES = 16, 64 << 10
+"""More files, and larger ones, than an overlayfs makes in a trial."""
 
 
 def can_overlay(directory: Path) -> bool:
-    """Return True when this process can use overlayfs in `directory`; not every file system and user can."""
+    """Return True when this process can use overlayfs in `directory`; not every file system and user can.
+
+    Raises OSError when the disk is full or read-only: then a failure tells nothing. `directory` is gone afterwards.
+    """
+    _remove_trial(directory)  # that of a start which was killed would spoil this one
+    try:
+        _try_overlay(directory)
+    except OSError:
+        directory.mkdir(parents=True, exist_ok=True)
+        for number in range(_TRIAL_FILES):
+            (directory / f"room-{number}").write_bytes(os.urandom(_TRIAL_FILE_BYTES))
+        return False
+    finally:
+        _remove_trial(directory)
+    return True
+
+
+def _try_overlay(directory: Path) -> None:
+    """Mount and change an overlayfs. Without room for its work directory, the kernel mounts it read-only."""
     names = [directory / name for name in ("lower", "upper", "work", "merged")]
     for name in names:
         name.mkdir(parents=True, exist_ok=True)
-    try:
-        (names[0] / "file").touch()
-        _overlay(str(directory), ["lower"], str(names[3]), str(names[1]), str(names[2]))
-        (names[3] / "file").unlink()  # needs whiteouts
-        mounts.unmount(str(names[3]), mounts.MNT_DETACH)
-    except OSError:
-        return False
-    finally:
-        with contextlib.suppress(OSError):
-            unmount_all(str(names[3]))
+    (names[0] / "file").touch()
+    _overlay(str(directory), ["lower"], str(names[3]), str(names[1]), str(names[2]))
+    (names[3] / "file").unlink()  # needs whiteouts
+
+
+def _remove_trial(directory: Path) -> None:
+    with contextlib.suppress(OSError):
+        unmount_all(str(directory / "merged"))
+    if directory.exists():  # the removal of what is not there fails on a read-only disk
         remove_tree(directory)
-    return True
 
 
 class RootFs:
@@ -103,9 +124,9 @@ class RootFs:
         """Mount the layers read-only at `target`. Raises OSError, ImageError."""
         target.mkdir(parents=True, exist_ok=True)
         if self.overlay:
+            lower = [f"{name}/fs" for name in reversed(layers)]
             # overlayfs wants two layers when none is writable.
-            lower = [*(f"{name}/fs" for name in reversed(layers)), self._empty_layer()]
-            lower += [self._empty_layer(".2")] if len(lower) == 1 else []
+            lower += [self._empty_layer(suffix) for suffix in ("", ".2")[: max(0, 2 - len(lower))]]
             _overlay(str(self._store.layers_dir), lower, str(target))
         elif not any(target.iterdir()):
             copying = target.with_name(f"{target.name}.copying")
@@ -149,21 +170,32 @@ def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "",
     """Mount an overlayfs; read-only without `upper`.
 
     `lower`, topmost first, may be relative to `directory`: absolute paths of many layers are too long for mount(2).
+    Where relative ones are too long, too, the numbers of open descriptors are the layers' names.
     """
-    options = f"lowerdir={':'.join(lower)}" + (f",upperdir={upper},workdir={work}" if upper else "")
-    if len(options) > _OPTIONS_BYTES:
-        raise OSError(0, f"cannot mount an image of {len(lower)} layers: overlayfs takes fewer")
+    own = f",upperdir={upper},workdir={work}" if upper else ""
 
     def work_in_directory() -> None:
         unshare(CLONE_FS)
         os.chdir(directory)
-        mounts.mount("overlay", target, "overlay", options)
+        with contextlib.ExitStack() as stack:
+            names = lower
+            if len(":".join(lower)) + len(own) > _OPTIONS_BYTES:
+                stack.enter_context(_descriptors)
+                names = [str(_opened(path, stack)) for path in lower]
+                os.chdir("/proc/thread-self/fd")
+            mounts.mount("overlay", target, "overlay", f"lowerdir={':'.join(names)}{own}")
 
     in_thread(work_in_directory)
 
 
+def _opened(directory: str, stack: contextlib.ExitStack) -> int:
+    descriptor = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    stack.callback(os.close, descriptor)
+    return descriptor
+
+
 def copy_all(stack: Stack, target: Path, budget: Budget) -> None:
-    """Copy all files that are visible in the stack; `target` is gone after an error. Raises OSError, StoreFull."""
+    """Copy all files that are visible in the stack; `target` is gone after an error. Raises OSError, ImageError."""
     remove_tree(target)
     target.mkdir(parents=True)
     try:
@@ -215,6 +247,7 @@ def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str], budget
     status = os.lstat(source)
     if is_whiteout(source):
         return
+    budget.entry()
     trees.remove(copy)
     if stat.S_ISDIR(status.st_mode):
         copy.mkdir()
@@ -224,4 +257,6 @@ def _copy_one(source: str, copy: Path, links: dict[tuple[int, int], str], budget
         os.link(links[key], copy, follow_symlinks=False)
         return
     links[key] = str(copy)
+    if stat.S_ISREG(status.st_mode):
+        budget.take(status.st_size)
     copy_entry(source, str(copy), status, budget)

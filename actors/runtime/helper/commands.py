@@ -1,4 +1,4 @@
-"""The helper's commands: run, exec, delete and update."""
+"""The commands of the helper, our OCI runtime: run, exec, delete and update a container."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 from actors.runtime.helper import cgroups, state, terminal
@@ -149,16 +149,22 @@ def delete(options: Options) -> None:
     except state.NoContainer:
         state.forget(options.root, options.id)
         return
-    if state.runs(saved):
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(saved["pid"], signal.SIGKILL)
+    if saved["pid"] and not saved["cgroup"] and options.mode == PLAIN:  # session 0 is the kernel's
+        _kill_session(saved)
+    elif state.runs(saved):
+        state.send_signal(saved["pid"], saved["ticks"], signal.SIGKILL)
     if saved["cgroup"]:
         cgroups.remove(saved["cgroup"])
-    elif saved["pid"] and options.mode == PLAIN:
-        for pid in state.session(saved["pid"]):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(pid, signal.SIGKILL)
     state.forget(options.root, options.id)
+
+
+def _kill_session(saved: Mapping[str, Any]) -> None:
+    first = {saved["pid"]: saved["ticks"]} if state.runs(saved) else {}
+    for pid, ticks in first.items():  # stopped, it starts no process, and keeps the session's number
+        state.send_signal(pid, ticks, signal.SIGSTOP)
+    for pid, ticks in {**state.session_of(saved), **first}.items():
+        with contextlib.suppress(PermissionError):
+            state.send_signal(pid, ticks, signal.SIGKILL)
 
 
 def update(options: Options, resources: Any) -> None:

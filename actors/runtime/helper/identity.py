@@ -19,7 +19,7 @@ UMASK = 0o022
 
 
 class Identity:
-    """NewContainer while the machine's files are visible; applied in the container."""
+    """The user and rights of one process. Made while the machine's files are visible; applied in the container."""
 
     def __init__(self, process: Mapping[str, Any], profile: Mapping[str, Any] | None, mode: str) -> None:
         """`profile` is linux.seccomp. Raises OSError."""

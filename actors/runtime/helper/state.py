@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-from collections.abc import Mapping
+import signal
+import time
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 
@@ -57,6 +60,34 @@ def ticks(pid: int) -> str:
     return fields[_START_TIME] if fields and _is_alive(fields) else ""
 
 
+def ticks_of_child(pid: int, parent: int) -> str:
+    """Start time of a process in clock ticks; empty when it has ended, or is no child of `parent`."""
+    fields = _stat(f"/proc/{pid}")
+    return fields[_START_TIME] if fields and _is_alive(fields) and fields[_PARENT] == str(parent) else ""
+
+
+def ticks_at(time_s: float) -> float:
+    """A Unix time in clock ticks, as start times are. Wrong after a change of the clock."""
+    # A stall between the two readings makes the difference too small. So the largest is the best.
+    boot = max(time.clock_gettime(time.CLOCK_BOOTTIME) - time.time() for _ in range(_READINGS))
+    return (boot + time_s) * os.sysconf("SC_CLK_TCK")
+
+
+def send_signal(pid: int, ticks: str, number: int) -> None:
+    """Signal the process with this pid and start time; do nothing when it has ended. Raises PermissionError."""
+    try:
+        fd = os.pidfd_open(pid)
+    except ProcessLookupError:
+        return
+    try:
+        # The pidfd holds the process, so its start time is enough: a zombie may have threads that run.
+        if start_time(pid) == ticks != "":
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, number)
+    finally:
+        os.close(fd)
+
+
 def runs(state: Mapping[str, Any]) -> bool:
     """Return True when the first process runs. An empty start time means that it had ended before it was read."""
     return bool(state["ticks"]) and ticks(state["pid"]) == state["ticks"]
@@ -79,19 +110,43 @@ def live_thread(pid: int) -> str:
     raise NoContainer(f"process {pid} has ended")
 
 
-def session(leader: int) -> list[int]:
-    """Processes of the session that `leader` started."""
-    found = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            fields = _stat(f"/proc/{name}")
-            if fields and fields[_SESSION] == str(leader) and _is_alive(fields):
-                found.append(int(name))
+def session(leader: int, among: Iterable[int] | None = None) -> dict[int, str]:
+    """Processes of the session that `leader` started, with their start times. Searches all processes, or `among`."""
+    found = {}
+    for pid in among if among is not None else map(int, filter(str.isdigit, os.listdir("/proc"))):
+        fields = _stat(f"/proc/{pid}")
+        if fields and fields[_SESSION] == str(leader) and _is_alive(fields):
+            found[pid] = fields[_START_TIME]
     return found
 
 
+def session_of(state: Mapping[str, Any]) -> dict[int, str]:
+    """Processes of the container's session, with their start times. A process that may be another's is left out.
+
+    The kernel reuses the number of a session once all its processes have ended. So the session is the container's while
+    one of them is a witness: the first process, or another that started before the first one's exit.
+    """
+    found = session(state["pid"])
+    ended = _exit_ticks(f"{state['bundle']}/exit")
+    witnesses = {pid: ticks for pid, ticks in found.items() if int(ticks) < ended}
+    witnesses[state["pid"]] = state["ticks"]
+    # Looked at last: a witness that is still there has kept the number since.
+    return found if any(start_time(pid) == ticks != "" for pid, ticks in witnesses.items()) else {}
+
+
+def _exit_ticks(file: str) -> float:
+    """The time in the monitor's file, "CODE UNIX_TIME_NS"; 0 without one."""
+    try:
+        with open(file, encoding="ascii") as exit_file:
+            return ticks_at(int(exit_file.read(100).split()[1]) / 1e9)
+    except (OSError, ValueError, IndexError):
+        return 0.0
+
+
+_READINGS = 5
+"""Pairs of readings of the two clocks: a CPU quota may stop the process between one pair for a tenth of a second."""
 _EXITED = ("Z", "X")
-_STATE, _SESSION, _THREADS, _START_TIME = 0, 3, 17, 19
+_STATE, _PARENT, _SESSION, _THREADS, _START_TIME = 0, 1, 3, 17, 19
 """Indexes in the fields of _stat. proc_pid_stat(5) counts from 1, with two fields before the state."""
 
 

@@ -12,6 +12,8 @@ from actors._cri.image_reference import InvalidImageName, parse
 HOST = "docker.io/library/host:latest"
 """The full name of the image `host`, which stands for the machine's own root file system."""
 _ID = re.compile(r"(sha256:)?[0-9a-f]{64}")
+_SHORT_ID = re.compile(r"(sha256:)?[0-9a-f]{3,63}")
+"""From CRI-O's least length on (containers/storage); crictl shows 13 digits."""
 
 
 def full(name: str) -> str:
@@ -29,6 +31,11 @@ def repository(name: str) -> str:
 def is_id(name: str) -> bool:
     """Return True for an image's ID, False for a name."""
     return _ID.fullmatch(name) is not None
+
+
+def is_short_id(text: str) -> bool:
+    """Return True when the text may be a shortened ID. It is a valid name, too."""
+    return _SHORT_ID.fullmatch(text) is not None
 
 
 def is_name(text: str) -> bool:

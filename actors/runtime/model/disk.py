@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import ctypes
-import itertools
 import logging
 import math
 import os
+import secrets
 import sys
 from pathlib import Path
 
 from actors._host.files import trees
 from actors._host.files.disk_use import DiskUse, Walk
 
-_numbers = itertools.count()
 log = logging.getLogger(__name__)
 
 
 def discard(path: Path, trash: Path) -> None:
     """Remove a tree: rename it into `trash` at once, then delete it there. A kill leaves the rest in `trash`."""
-    doomed = trash / f"{os.getpid()}-{next(_numbers)}"
+    doomed = trash / new_name()
     try:
         path.rename(doomed)
     except FileNotFoundError:
@@ -27,21 +26,29 @@ def discard(path: Path, trash: Path) -> None:
     remove_tree(doomed)
 
 
-def remove_tree(path: Path) -> None:
-    """Remove a tree without following links. What cannot be removed is logged and stays for the next attempt."""
+def new_name() -> str:
+    """A name that no leftover in the trash has, which may be of a process with the same pid."""
+    return f"{os.getpid()}-{secrets.token_hex(8)}"
+
+
+def remove_tree(path: Path, most_s: float | None = None) -> None:
+    """Remove a tree without following links. What cannot be removed is logged and stays for the next attempt.
+
+    `most_s` is as in `trees.remove`.
+    """
     try:
-        trees.remove(path)
+        trees.remove(path, most_s=most_s)
     except OSError as error:
         log.warning("cannot remove all of %s: %s", path, error)
 
 
 def remove_all(directory: Path) -> None:
-    """Remove all that is in `directory`, at a start. No leftover keeps the others, or the start, from going on."""
+    """Remove all that is in `directory`. No leftover keeps the others from going."""
     for path in list(directory.iterdir()):
         try:
             remove_tree(path)
         except Exception:
-            log.exception("cannot remove %s; trying again at the next start", path)
+            log.exception("cannot remove %s; trying again later", path)
 
 
 def sync_file_system(path: Path) -> None:

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from actors._host.files import mounts
 from actors.runtime.helper.kernel.syscalls import NEW, unshare
-from actors.runtime.model.kernel import PROC_NAMES, in_thread
+from actors.runtime.model.namespace_threads import PROC_NAMES, in_thread
 
 _OF_IPC = tuple(
     f"kernel/{name}" for name in ("msgmax", "msgmnb", "msgmni", "sem", "shmall", "shmmax", "shmmni", "shm_rmid_forced")
@@ -54,6 +54,19 @@ def make(directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[
 
     in_thread(work)
     return pins
+
+
+def all_pinned(pins: Iterable[str]) -> bool:
+    """Return True when each path is still a namespace.
+
+    Mounts end with their machine. That is one more sign beside the boot ID, which a machine that is itself a container
+    has from its host. Its restart keeps that ID and may keep the files below the mounts.
+    """
+    kind = os.stat("/proc/thread-self/ns/net").st_dev  # all namespaces are on one file system
+    try:
+        return all(os.stat(pin).st_dev == kind for pin in pins)
+    except FileNotFoundError:
+        return False
 
 
 def release(directory: Path) -> None:

@@ -2,36 +2,31 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
 from pathlib import Path
+from typing import NamedTuple
 
 from actors._cgroup.hierarchy import hierarchy
 from actors.runtime.helper import cgroups, state
 
 start_ticks = state.ticks
 """Start time of a process in clock ticks; empty for an ended process or a zombie."""
+ticks_of_child = state.ticks_of_child
+ticks_at = state.ticks_at
+send_signal = state.send_signal
+
+
+class Process(NamedTuple):
+    """A process, for which a later one with the same pid is not taken."""
+
+    pid: int
+    ticks: str
+    """Its start time in clock ticks."""
 
 
 def is_alive(pid: int, ticks: str) -> bool:
     """Return True when the process with this pid and start time runs."""
     return pid > 0 and start_ticks(pid) == ticks != ""
-
-
-def send_signal(pid: int, ticks: str, number: int) -> None:
-    """Signal the process with this pid and start time; do nothing when it has ended."""
-    try:
-        fd = os.pidfd_open(pid)
-    except ProcessLookupError:
-        return
-    try:
-        # The pidfd holds the process, so its start time is enough: a zombie may have threads that run.
-        if state.start_time(pid) == ticks != "":
-            with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(fd, number)
-    finally:
-        os.close(fd)
 
 
 def cgroup_of(pid: int) -> str:
@@ -47,22 +42,14 @@ def cgroup_of(pid: int) -> str:
     return ""
 
 
-def session_of(pid: int, cgroup: str) -> list[int]:
-    """The processes of the session that `pid` leads; `pid` alone when it leads none.
+def session_of(leader: Process, cgroup: str) -> list[Process]:
+    """The processes of the session that `leader` leads; it alone when it leads none. Empty when it has ended.
 
     Searches its cgroup, or all processes where `cgroup` is empty.
     """
-    try:
-        if os.getsid(pid) != pid:
-            return [pid]
-    except ProcessLookupError:
-        return []
-    found = {pid}
-    for other in _members(cgroup) if cgroup else _all():
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            if os.getsid(other) == pid:
-                found.add(other)
-    return sorted(found)
+    found = state.session(leader.pid, _members(cgroup) if cgroup else None)
+    # Looked at last: while the leader lives, no other session has its number.
+    return [Process(*one) for one in sorted({**found, leader.pid: leader.ticks}.items())] if is_alive(*leader) else []
 
 
 def _members(cgroup: str) -> set[int]:
@@ -70,10 +57,6 @@ def _members(cgroup: str) -> set[int]:
     for path in hierarchy().paths(cgroup):
         found.update(cgroups.pids(path))
     return found
-
-
-def _all() -> list[int]:
-    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
 def kill_cgroup(name: str) -> None:

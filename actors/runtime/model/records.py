@@ -8,12 +8,17 @@ Files:
 
 A directory without record.json was never finished; the next start removes it. Removing begins with a rename into the
 trash, so a directory in its place is always whole. Configurations are CRI's own bytes: no field of them is lost.
+
+A record that cannot be read keeps the runtime from serving, and so does a damaged one whose process runs. To go on
+without it would end a container that runs, and remove its files, for one error of the disk.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import logging
+import os
 import secrets
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,11 +27,16 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from actors._host.files import checkpoint
+from actors.runtime.model import processes
 from actors.runtime.model.disk import discard, remove_all
 
 VERSION = 1
 T = TypeVar("T")
 log = logging.getLogger(__name__)
+
+
+class UnreadableError(Exception):
+    """A record is there and cannot be read; the message says what to do."""
 
 
 class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -67,6 +77,8 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
     log_path: str = ""
     cgroup: str = ""
     volumes: tuple[ImageVolume, ...] = ()
+    declared: tuple[str, ...] = ()
+    """Paths in the container of its image's VOLUMEs."""
     finished: Finished | None = None
 
 
@@ -89,6 +101,10 @@ class Finished(msgspec.Struct, frozen=True, kw_only=True):
     at_ns: int
     reason: str
     message: str = ""
+
+
+ETC_FILES = ("hostname", "hosts", "resolv.conf")
+"""Files in a sandbox's directory that its containers have in /etc."""
 
 
 class Started(NamedTuple):
@@ -115,30 +131,61 @@ class Records:
         return self.directory / id_
 
     def save(self, record: Any) -> None:
-        """Replace the record. Raises OSError."""
+        """Replace the record. Raises OSError, also without its directory: a removed record does not come back."""
+        if not self.path(record.id).is_dir():
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(self.path(record.id)))
         checkpoint.save(self.path(record.id) / "record.json", VERSION, record, sync=False)
 
     def load(self, clean_up: Callable[[Path], bool] = lambda _: True) -> Iterator[Any]:
-        """Yield every whole record. Remove unfinished directories, unless `clean_up` fails; the next start retries."""
-        for path in sorted(self.directory.iterdir()):
-            data = checkpoint.load(path / "record.json", VERSION, secret=True)
-            record = None
-            if data is not None:
-                with contextlib.suppress(msgspec.ValidationError):
-                    record = msgspec.convert(data, self._type)
-            if record is None:
-                if clean_up(path):
-                    log.warning("%s is unfinished or damaged: removed", path)
-                    discard(path, self.trash)
-            else:
+        """Yield every whole record. Remove unfinished directories, unless `clean_up` fails; the next start retries.
+
+        A disk that is read-only keeps them, too.
+        Raises UnreadableError before the first one is removed.
+        """
+        found = [(path, self._read(path / "record.json")) for path in sorted(self.directory.iterdir())]
+        for path, record in found:
+            if record is not None:
                 yield record
+            elif clean_up(path):
+                self._discard_unfinished(path)
+
+    def _discard_unfinished(self, path: Path) -> None:
+        try:
+            discard(path, self.trash)
+        except OSError as error:
+            log.warning("cannot remove %s, which is unfinished: %s; trying again at the next start", path, error)
+        else:
+            log.warning("%s is unfinished or damaged: removed", path)
+
+    def _read(self, path: Path) -> Any | None:
+        """The record; None when it was never written, or is damaged and no process runs under it."""
+        try:
+            data = checkpoint.read(path, VERSION, secret=True)
+            return None if data is None else msgspec.convert(data, self._type)
+        except (checkpoint.Damaged, msgspec.ValidationError) as error:
+            if (started := read_started(path.parent)) and processes.is_alive(started.pid, started.ticks):
+                raise UnreadableError(
+                    f"cannot use {path}: {error}; process {started.pid} runs under it: put a copy of the file back, or "
+                    f"move {path.parent} away to end the process"
+                ) from None
+            log.warning("cannot use %s: %s; no process runs under it", path, error)
+        except checkpoint.Unusable as error:
+            raise UnreadableError(
+                f"cannot use {path}: {error}; start the version that wrote it, or move {path.parent} away to "
+                "end what runs under it"
+            ) from None
+        except OSError as error:
+            raise UnreadableError(
+                f"cannot read {path}: {error}; containers run on, and the next start reads it again"
+            ) from None
+        return None
 
     def remove(self, id_: str) -> None:
         """Remove a record and its directory. Idempotent."""
         discard(self.path(id_), self.trash)
 
     def empty_trash(self) -> None:
-        """Finish removals that a kill interrupted."""
+        """Finish removals that a kill or their limit of time interrupted."""
         remove_all(self.trash)
 
 

@@ -6,9 +6,12 @@ import errno
 import fcntl
 import os
 import sys
+import time
 
 UNKNOWN = 255
 """Exit code of a container whose parent was killed, as in containerd."""
+ADOPTION_S = 0.5
+"""Longest wait for a running process to become a child."""
 _PIDFD_GET_INFO = 0xC040FF0B
 _PIDFD_INFO_EXIT = 1 << 3
 
@@ -30,12 +33,20 @@ def exit_code(pidfd: int) -> int | None:
 
 
 def is_child(pid: int) -> bool:
-    """Return True while the process runs or waits to be reaped; False once it is gone, or is not a child."""
-    try:
-        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
+    """Return True while the process runs or waits to be reaped; False once it is gone, or is not a child.
+
+    A process of an OCI runtime that has just ended may become a child a moment later, on a loaded machine with Linux
+    6.12. It is waited for: a container that is taken for ended would run on unseen.
+    """
+    until = time.monotonic() + ADOPTION_S
+    while True:
+        try:
+            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            return True
+        except ChildProcessError:
+            if not os.path.exists(f"/proc/{pid}") or time.monotonic() > until:
+                return False
+        time.sleep(0.001)
 
 
 def become_subreaper() -> None:

@@ -374,10 +374,14 @@ class Monitor:
             self.forget(container)
             return
         container.pid = int(read_text(f"{container.dir}/pid"))
-        write(f"{container.dir}/started", f"{container.pid} {start_time(container.pid)} {time.time_ns()}\n")
-        ended = self.unclaimed_exits.pop(container.pid, None)
+        ended: int | None = self.unclaimed_exits.pop(container.pid, UNKNOWN)  # UNKNOWN: too many others ended meanwhile
+        if is_child(container.pid):  # an orphan had that pid during the start
+            ended = None
+        # Once it is reaped, the pid may be another process's, whose start time would let that one be killed.
+        ticks = start_time(container.pid) if ended is None else "0"
+        write(f"{container.dir}/started", f"{container.pid} {ticks} {time.time_ns()}\n")
         self.answer(waiter, "ok", str(container.pid))
-        if ended is None or is_child(container.pid):  # an orphan had that pid during the start
+        if ended is None:
             self.pids[container.pid] = container
         else:
             self.ended(container, ended)

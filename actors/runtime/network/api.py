@@ -7,6 +7,15 @@ from typing import Any
 
 from actors.runtime.model.state import Sandbox
 
+BANDWIDTH_ANNOTATIONS = {
+    "ingress": "kubernetes.io/ingress-bandwidth",
+    "egress": "kubernetes.io/egress-bandwidth",
+}
+"""Annotations of a pod that limit its traffic, bits per second as a quantity, by direction.
+
+https://kubernetes.io/docs/concepts/extend-kubernetes/compute-storage-net/network-plugins/#support-traffic-shaping
+"""
+
 
 class NetworkError(Exception):
     """A pod cannot be attached or detached; the message appears in its events."""

@@ -15,10 +15,10 @@ from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
-from actors.runtime.model.kernel import in_namespace
+from actors.runtime.model.namespace_threads import in_namespace
 from actors.runtime.model.state import Sandbox
 from actors.runtime.network import conntrack, netlink, nftables, subnets
-from actors.runtime.network.api import Network, NetworkError
+from actors.runtime.network.api import BANDWIDTH_ANNOTATIONS, Network, NetworkError
 from actors.runtime.network.ports import Pod, check_free, host_ports, translation, unmapped_ports
 
 INTERFACE = "eth0"
@@ -65,6 +65,12 @@ class BridgeNetwork(Network):
             log.warning(
                 "pod %s/%s: host port %d of %s is not mapped: pods on the runtime's own bridge have IPv4 only",
                 metadata.namespace, metadata.name, mapping.host_port, mapping.host_ip,
+            )  # fmt: skip
+        if any(name in sandbox.config.annotations for name in BANDWIDTH_ANNOTATIONS.values()):
+            metadata = sandbox.config.metadata
+            log.warning(
+                "pod %s/%s: its bandwidth annotations have no effect on the runtime's own bridge; configure CNI",
+                metadata.namespace, metadata.name,
             )  # fmt: skip
         with self._lock:
             check_free(ports, self._pods())
@@ -150,7 +156,7 @@ class BridgeNetwork(Network):
                 delete_links(self.name, but={link_name(id_) for id_ in self._pods()})
                 self._follow()
         except (OSError, NetworkError) as error:
-            log.warning("cannot reconcile bridge %s: %s", self.name, error)
+            log.warning("cannot reconcile bridge %s: %s; trying again with the next pod", self.name, error)
 
     def _follow(self) -> None:
         """Update bridge and table to the current pods. Raises OSError, NetworkError."""

@@ -19,11 +19,13 @@ from typing import Any
 import msgspec
 
 from actors._host.files.untrusted_files import read_regular
+from actors.runtime.model import namespaces
 from actors.runtime.model.output import collect
 from actors.runtime.model.state import Sandbox
-from actors.runtime.network.api import Network, NetworkError
+from actors.runtime.network.api import BANDWIDTH_ANNOTATIONS, Network, NetworkError
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
+from proto.v1.scalars import quantity
 
 CONF_DIR = "/etc/cni/net.d"
 BIN_DIRS = ("/opt/cni/bin", "/usr/lib/cni", "/usr/libexec/cni")
@@ -32,6 +34,14 @@ PLUGIN_S = 60.0
 """Time limit of a plugin."""
 MOST_RESULT_BYTES = 1024 * 1024
 MOST_ERROR_BYTES = 16 * 1024
+MOST_STATE_BYTES = 8 * 1024 * 1024
+"""Size of the state file: a result, and annotations, of which the API takes 256 KiB."""
+LEAST_RATE, MOST_RATE = 1000, 10**15
+"""Bits per second of a bandwidth annotation, as in containerd."""
+BURST_BITS = 2**32 - 1
+"""Burst of a limited direction, as in containerd: the most that the plugin bandwidth takes."""
+POD_ANNOTATIONS = "io.kubernetes.cri.pod-annotations"
+"""Capability of plugins that read the pod's annotations."""
 STATE_FILE = "network.json"
 log = logging.getLogger(__name__)
 _PROTOCOLS = {pb.TCP: "tcp", pb.UDP: "udp", pb.SCTP: "sctp"}
@@ -51,6 +61,8 @@ class Attachment(msgspec.Struct, frozen=True, kw_only=True):
     network: Conflist
     netns: str
     port_mappings: list[dict[str, Any]]
+    capabilities: dict[str, Any] = {}
+    """Values of the other capabilities that its plugins have, by name."""
     result: dict[str, Any] | None = None
     sandbox_id: str = ""
     arguments: dict[str, str] = {}
@@ -83,7 +95,11 @@ def parse(content: bytes, where: str) -> Conflist:
 
 def maps_ports(network: Conflist) -> bool:
     """Return True when a plugin maps host ports, as portmap does."""
-    return any((one.get("capabilities") or {}).get("portMappings") is True for one in network.plugins)
+    return _any_has(network, "portMappings")
+
+
+def _any_has(network: Conflist, capability: str) -> bool:
+    return any((one.get("capabilities") or {}).get(capability) is True for one in network.plugins)
 
 
 class CniNetwork(Network):
@@ -122,10 +138,17 @@ class CniNetwork(Network):
                 "pod %s/%s: its host ports are not mapped: no plugin of network %s (%s) has portMappings",
                 metadata.namespace, metadata.name, network.name, self._conf_dir,
             )  # fmt: skip
+        offered = capabilities(sandbox.config)
+        if "bandwidth" in offered and not _any_has(network, "bandwidth"):
+            log.warning(
+                "pod %s/%s: its bandwidth annotations have no effect: no plugin of network %s (%s) has bandwidth",
+                metadata.namespace, metadata.name, network.name, self._conf_dir,
+            )  # fmt: skip
         attachment = Attachment(
             network=network,
             netns=netns,
             port_mappings=port_mappings(sandbox.config),
+            capabilities={name: value for name, value in offered.items() if _any_has(network, name)},
             sandbox_id=sandbox.record.id,
             arguments=_arguments(sandbox),
         )
@@ -149,7 +172,7 @@ class CniNetwork(Network):
         if not path.exists():
             return
         try:
-            attachment = untrusted.decode_json(read_regular(path, 2 * MOST_RESULT_BYTES), Attachment)
+            attachment = untrusted.decode_json(read_regular(path, MOST_STATE_BYTES), Attachment)
         except (OSError, msgspec.DecodeError) as error:
             raise NetworkError(f"cannot read {path}: {error}") from error
         if sandbox is not None and not attachment.sandbox_id:
@@ -171,9 +194,8 @@ class CniNetwork(Network):
         if program is None:
             raise NetworkError(f"no CNI plugin {plugin['type']} in {', '.join(self._bin_dirs)}")
         data = plugin_input(attachment, plugin, previous)
-        environment = self._environment(command, attachment)
         try:
-            code, result, errors = _call([program], data, environment)
+            code, result, errors = _call([program], data, self._environment(command, attachment))
         except OSError as error:
             raise NetworkError(f"cannot run the CNI plugin {program}: {error}") from error
         if code != 0:
@@ -181,11 +203,12 @@ class CniNetwork(Network):
         return result
 
     def _environment(self, command: str, attachment: Attachment) -> dict[str, str]:
+        """Raises OSError when the kernel does not tell whether the namespace is still there."""
         return {
             "PATH": os.environ.get("PATH", os.defpath),
             "CNI_COMMAND": command,
             "CNI_CONTAINERID": attachment.sandbox_id,
-            "CNI_NETNS": attachment.netns if os.path.exists(attachment.netns) else "",
+            "CNI_NETNS": attachment.netns if namespaces.all_pinned([attachment.netns]) else "",
             "CNI_IFNAME": INTERFACE,
             "CNI_ARGS": ";".join(f"{key}={value}" for key, value in attachment.arguments.items()),
             "CNI_PATH": ":".join(self._bin_dirs),
@@ -235,9 +258,10 @@ def plugin_input(attachment: Attachment, plugin: Mapping[str, Any], previous: Ma
         "name": attachment.network.name,
         "cniVersion": attachment.network.cni_version,
     }
-    capabilities = configuration.pop("capabilities", None) or {}
-    if capabilities.get("portMappings") and attachment.port_mappings:
-        configuration["runtimeConfig"] = {"portMappings": attachment.port_mappings}
+    has = configuration.pop("capabilities", None) or {}
+    offered = attachment.capabilities | {"portMappings": attachment.port_mappings}
+    if values := {name: value for name, value in offered.items() if has.get(name) is True and value}:
+        configuration["runtimeConfig"] = values
     if previous is not None:
         configuration["prevResult"] = previous
     return msgspec.json.encode(configuration)
@@ -255,6 +279,39 @@ def port_mappings(config: pb.PodSandboxConfig) -> list[dict[str, Any]]:
         for mapping in config.port_mappings
         if mapping.host_port > 0
     ]
+
+
+def capabilities(config: pb.PodSandboxConfig) -> dict[str, Any]:
+    """Values of a pod's capabilities beside portMappings, by name. Raises NetworkError.
+
+    Names and forms: https://github.com/containernetworking/cni/blob/main/CONVENTIONS.md; the set is that of containerd
+    (internal/cri/server, cniNamespaceOpts).
+    """
+    dns = config.dns_config
+    offered: dict[str, Any] = {
+        "bandwidth": bandwidth(config.annotations),
+        "cgroupPath": config.linux.cgroup_parent,
+        POD_ANNOTATIONS: dict(config.annotations),
+    }
+    if config.HasField("dns_config"):
+        offered["dns"] = {"servers": [*dns.servers], "searches": [*dns.searches], "options": [*dns.options]}
+    return {name: value for name, value in offered.items() if value}
+
+
+def bandwidth(annotations: Mapping[str, str]) -> dict[str, int]:
+    """The capability bandwidth, in bits and bits per second; empty without a limit. Raises NetworkError."""
+    found: dict[str, int] = {}
+    for direction, name in BANDWIDTH_ANNOTATIONS.items():
+        if name not in annotations:
+            continue
+        try:
+            rate = quantity.value(annotations[name])
+        except quantity.QuantityError as error:
+            raise NetworkError(f"cannot limit the pod's bandwidth: annotation {name}: {error}") from error
+        if not LEAST_RATE <= rate <= MOST_RATE:
+            raise NetworkError(f"cannot limit the pod's bandwidth: annotation {name}: {rate} is not between 1k and 1P")
+        found |= {f"{direction}Rate": rate, f"{direction}Burst": BURST_BITS}
+    return found
 
 
 def parse_result(answer: bytes, plugin: str) -> dict[str, Any] | None:
@@ -280,8 +337,11 @@ def addresses(result: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _save(directory: Path, attachment: Attachment) -> None:
+    content = msgspec.json.encode(attachment)
+    if len(content) > MOST_STATE_BYTES:
+        raise NetworkError(f"cannot note the pod's network: it takes more than {MOST_STATE_BYTES} bytes")
     temporary = directory / f".{STATE_FILE}"
-    temporary.write_bytes(msgspec.json.encode(attachment))
+    temporary.write_bytes(content)
     temporary.replace(directory / STATE_FILE)
 
 

@@ -11,6 +11,7 @@ import msgspec
 
 import actors
 from proto.common import untrusted
+from proto.common.interpreter import UTF8
 
 HELPER = "nodevisor-helper"
 FEATURES_S = 30.0
@@ -29,7 +30,7 @@ def helper_command(mode: str, interpreter: str = "", *, sealed: bool = False) ->
     """
     root = str(Path(actors.__file__).parents[1])
     options = [*(["--mode", mode] if mode else []), *(["--sealed"] if sealed else [])]
-    return [interpreter or sys.executable, "-I", "-S", "-c", _BOOT, root, *options]
+    return [interpreter or sys.executable, *UTF8, "-I", "-S", "-c", _BOOT, root, *options]
 
 
 def can_seal() -> bool:
@@ -50,5 +51,5 @@ def features() -> dict[str, bool]:
         ran = subprocess.run([*helper_command(""), "features"], capture_output=True, timeout=FEATURES_S, check=True)
         return untrusted.decode_json(ran.stdout, dict[str, bool])
     except (OSError, subprocess.SubprocessError, msgspec.DecodeError, msgspec.ValidationError) as error:
-        log.warning("cannot probe this machine's features: %s", error)
+        log.warning("cannot probe this machine's features: %s; none is used", error)
         return {}

@@ -19,6 +19,7 @@ from pathlib import Path
 
 from actors._host.files import mounts
 from actors.runtime.model.namespaces import unmount_all
+from proto.common.interpreter import UTF8
 
 _DIRECTORY = "interpreter"
 _TRIAL_S = 30.0
@@ -38,7 +39,9 @@ def seal(run: Path) -> str:
     mounts.mount("", str(target), "", "", mounts.MS_BIND | mounts.MS_REMOUNT | mounts.MS_RDONLY)
     path = target / real.relative_to(real.parents[1])
     try:
-        subprocess.run([path, "-I", "-S", "-c", "import ctypes"], timeout=_TRIAL_S, check=True, capture_output=True)
+        subprocess.run(
+            [path, *UTF8, "-I", "-S", "-c", "import ctypes"], timeout=_TRIAL_S, check=True, capture_output=True
+        )
     except subprocess.SubprocessError as error:
         release(run)
         raise OSError(0, f"the interpreter does not run there: {error}", str(path)) from error

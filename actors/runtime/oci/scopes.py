@@ -1,4 +1,4 @@
-"""Makes systemd's scopes for containers of our helper, with the systemd driver. Crun and runc make their own.
+"""Makes a systemd scope for each container of our helper, with the systemd cgroup driver. crun and runc make theirs.
 
 A daemon-reload takes the limits off a cgroup in a slice, unless systemd knows it. So each container has a transient
 scope with its limits, delegated to the agent. The helper writes the limits again: systemd knows no huge pages, and

@@ -20,12 +20,13 @@ import msgspec
 from actors._host.files import mounts
 from actors.runtime.containers.bundle import hostname_of
 from actors.runtime.containers.containers import Containers
+from actors.runtime.containers.pod_limits import require_machine_users
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model import namespaces
 from actors.runtime.model.disk import remove_tree
-from actors.runtime.model.errors import RpcError, invalid
-from actors.runtime.model.records import SandboxRecord, new_id
+from actors.runtime.model.errors import RpcError, invalid, not_found
+from actors.runtime.model.records import ETC_FILES, SandboxRecord, new_id
 from actors.runtime.model.state import Sandbox
 from actors.runtime.network.api import Network, NetworkError
 from actors.runtime.sandboxes.pause import Pause
@@ -58,8 +59,7 @@ class Sandboxes:
         if not config.metadata.name or not config.metadata.uid:
             raise invalid("a pod sandbox needs a name and a UID in its metadata")
         options = config.linux.security_context.namespace_options
-        if options.HasField("userns_options") and options.userns_options.mode == pb.POD:
-            raise invalid("user namespaces are not supported by this runtime")
+        require_machine_users(options)
         record = SandboxRecord(
             id=new_id(),
             config=config.SerializeToString(),
@@ -123,7 +123,7 @@ class Sandboxes:
         hosts = Path("/etc/hosts")
         (directory / "hosts").write_bytes(hosts.read_bytes() if hosts.exists() else b"127.0.0.1\tlocalhost\n")
         (directory / "resolv.conf").write_text(resolv_conf(sandbox.config.dns_config))
-        for name in ("hostname", "hosts", "resolv.conf"):
+        for name in ETC_FILES:
             os.chmod(directory / name, 0o644)
 
     def stop(self, sandbox: Sandbox) -> None:
@@ -132,9 +132,10 @@ class Sandboxes:
             self._containers.stop(container, 0)
         with sandbox.lock:
             attached = self._engine.sandboxes.path(sandbox.record.id) / _ATTACHED
-            if sandbox.record.stopped and not sandbox.record.pause_pid and not attached.exists():
-                if sandbox.record.boot != self._engine.boot:
-                    self.release_network(self._engine.sandboxes.path(sandbox.record.id))
+            record = sandbox.record
+            if record.stopped and not record.pause_pid and not record.ips and not attached.exists():
+                if record.boot != self._engine.boot:
+                    self.release_network(self._engine.sandboxes.path(record.id))
                 return
             try:
                 self._tear_down(sandbox)
@@ -154,7 +155,11 @@ class Sandboxes:
         try:
             self._engine.sandboxes.save(record)
         except OSError as error:
-            log.warning("cannot write the end of pod sandbox %s yet: %s", record.id, error)
+            log.warning(
+                "cannot write the end of pod sandbox %s yet: %s; it is kept in memory and written later",
+                record.id,
+                error,
+            )
             sandbox.unsaved = True
         else:
             sandbox.unsaved = False
@@ -173,8 +178,10 @@ class Sandboxes:
                     sandbox.lock.release()
 
     def note_resources(self, sandbox: Sandbox, wanted: pb.UpdatePodSandboxResourcesRequest) -> None:
-        """Record the pod's current resources. Raises RpcError."""
+        """Record the pod's current resources. Raises RpcError, NOT_FOUND for a sandbox that was removed meanwhile."""
         with sandbox.lock:
+            if self._engine.state.sandboxes.find(sandbox.record.id) is not sandbox:
+                raise not_found("pod sandbox", sandbox.record.id)
             config = pb.PodSandboxConfig()
             config.CopyFrom(sandbox.config)
             config.linux.resources.CopyFrom(wanted.resources)
@@ -245,20 +252,38 @@ class Sandboxes:
             self._engine.state.sandboxes.drop(sandbox)
 
     def reconcile(self, sandbox: Sandbox) -> None:
-        """Mark it as stopped if the machine has rebooted or its pause process has ended.
+        """Mark it as stopped if the machine has restarted or its pause process has ended.
 
         After a reboot StopPodSandbox or RemovePodSandbox releases its network. At the start a CNI plugin would keep all
         pods waiting, and the plugin's daemon may be one of them.
         """
         with sandbox.lock:
             record = sandbox.record
-            gone = record.boot != self._engine.boot
-            if record.pause_pid and not gone:
-                gone = not self._pause.runs(record.id)
-            if not gone or record.stopped:
+            if record.stopped:
+                return
+            ended = record.pause_pid and not self._pause.runs(record.id)
+            if not (ended or record.boot != self._engine.boot or self._is_cleared(sandbox)):
                 return
             ips = record.ips if record.boot == self._engine.boot else ()  # until StopPodSandbox takes its network back
             self._keep(sandbox, msgspec.structs.replace(record, stopped=True, ips=ips))
+
+    def _is_cleared(self, sandbox: Sandbox) -> bool:
+        """Return True when its namespaces or its shared memory are gone, so that no container can start in it.
+
+        While a container of it runs, they are only out of this process's sight, and the pod stays. It also stays while
+        the kernel does not tell, for lack of memory or because of a broken disk.
+        """
+        record, options = sandbox.record, sandbox.config.linux.security_context.namespace_options
+        containers = self._engine.state.containers_of(record.id)
+        if any(one.state == pb.CONTAINER_RUNNING for one in containers):
+            return False
+        pins = [path for kind, path in record.namespaces.items() if kind != "pid"]  # the pause process has that
+        try:
+            shared = options.ipc == pb.NODE or _is_there(self._engine.shm_of(record.id))
+            return not (shared and namespaces.all_pinned(pins))
+        except OSError as error:
+            log.warning("cannot look at the namespaces of pod sandbox %s: %s; it stays", record.id, error)
+            return False
 
     def on_exited(self, sandbox: Sandbox) -> None:
         """Handle the monitor's report that the pause process has exited.
@@ -282,7 +307,11 @@ class Sandboxes:
         try:
             self._network.release(directory)
         except NetworkError as error:
-            log.warning("cannot release the network of pod sandbox %s: %s", directory.name, error)
+            log.warning(
+                "cannot release the network of pod sandbox %s: %s; trying again at its removal or the next start",
+                directory.name,
+                error,
+            )
             return False
         return True
 
@@ -324,6 +353,15 @@ class Sandboxes:
             self._pause.stop(id_)
         except (OSError, MonitorError) as error:  # one pod's leftovers must not keep the others from being served
             log.warning("cannot remove leftovers of pod sandbox %s: %s; trying again at the next start", id_, error)
+
+
+def _is_there(path: Path) -> bool:
+    """Raises OSError when the kernel does not tell; Path.exists would return False."""
+    try:
+        os.stat(path)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def resolv_conf(dns: pb.DNSConfig) -> str:

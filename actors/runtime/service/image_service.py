@@ -51,8 +51,8 @@ class ImageService:
         self._stats = stats
         self._drop_in = drop_in
         self._seen: dict[Path, tuple[int, int]] = {}
-        self._failed: dict[Path, float] = {}
-        """Monotonic seconds of the last failure that may pass, such as a full disk, by path."""
+        self._failed: dict[Path, tuple[float, str]] = {}
+        """Monotonic seconds and text of the last failure that may pass, such as a full disk, by path."""
         self._importing = threading.Lock()
         self._dropped: dict[str, Path] = {}
         """File by tag and digest of imported images: no registry is asked for them."""
@@ -116,7 +116,7 @@ class ImageService:
         try:
             return import_one(self._engine.store, path, full)
         except (ImageError, OSError) as error:
-            log.warning("cannot import image %s from %s again: %s", full, path, error)
+            log.warning("cannot import image %s from %s again: %s; it is pulled", full, path, error)
             return None
 
     def _pull(self, name: str, auth: pb.AuthConfig, pull: Pull) -> Image:
@@ -124,16 +124,24 @@ class ImageService:
 
         full, store = pull.name, self._engine.store
         try:
-            hosts = hosts_of(full.partition("/")[0], self._registries_dir)
+            registry = full.partition("/")[0]
+            hosts = hosts_of(registry, self._registries_dir)
             partial.clear(store.partial_dir)
-            source = mirrors.Mirrored(store, full, client.Credentials.of(auth), hosts, pull)
+            source = mirrors.Mirrored(store, full, client.Credentials.of(auth, registry), hosts, pull)
             image = add_image(store, source, full, source.resolve(), pull)
         except (ImageError, OSError) as error:
             if isinstance(error, StoreFull) and error.missing_bytes <= partial.unused_bytes(store.partial_dir):
                 partial.clear(store.partial_dir, kept_s=0)  # the next pull needs the room more than their resumption
-            raise _as_rpc_error(f"failed to pull image {name!r}", error) from error
+            missed = self._missed() if isinstance(error, RegistryError | NoSuchImage) else ""
+            raise _as_rpc_error(f"failed to pull image {name!r}", error, missed) from error
         log.info("pulled %s: %s", full, image.id)
         return image
+
+    def _missed(self) -> str:
+        """The failed imports of the drop-in directory, where an image may be that its registry does not give."""
+        said = [text for _, text in list(self._failed.values())]
+        more = f", and {len(said) - 1} more" if len(said) > 1 else ""
+        return f"; {said[0]}{more}" if said else ""
 
     def RemoveImage(self, request: pb.RemoveImageRequest) -> pb.RemoveImageResponse:
         """Remove an image. Idempotent. Layers stay as long as a container uses them."""
@@ -159,8 +167,11 @@ class ImageService:
 
     def _import_dropped(self) -> None:
         if not self._drop_in.is_dir():
+            self._failed.clear()
             return
-        for path in sorted(self._drop_in.iterdir()):
+        paths = sorted(self._drop_in.iterdir())
+        self._failed = {path: failed for path, failed in self._failed.items() if path in paths}
+        for path in paths:
             if path.name.startswith("."):
                 continue
             try:
@@ -169,7 +180,8 @@ class ImageService:
                 log.debug("cannot look at %s: %s", path, error)
                 continue
             version = (status.st_mtime_ns, status.st_size)
-            rests = time.monotonic() < self._failed.get(path, -math.inf) + IMPORT_RETRY_S
+            failed_at, _ = self._failed.get(path, (-math.inf, ""))
+            rests = time.monotonic() < failed_at + IMPORT_RETRY_S
             if self._seen.get(path) == version and (path not in self._failed or rests):
                 continue
             self._seen[path] = version
@@ -179,7 +191,7 @@ class ImageService:
             except RpcError as error:
                 log.error("%s", error)
                 if error.code != "INVALID_ARGUMENT":  # it may succeed later, as with more room
-                    self._failed[path] = time.monotonic()
+                    self._failed[path] = time.monotonic(), str(error)
 
     def _import(self, path: Path) -> list[Image]:
         try:
@@ -215,7 +227,7 @@ class ImageService:
         try:
             user = self._engine.store.execution(image).user.partition(":")[0]
         except (ImageError, OSError) as error:
-            log.warning("cannot read the configuration of image %s: %s", image.id, error)
+            log.warning("cannot read the configuration of image %s: %s; its user is left out", image.id, error)
             return described
         match user_of(user):
             case int(uid):
@@ -231,8 +243,8 @@ def _host_image() -> pb.Image:
     return pb.Image(id=names.HOST, repo_tags=[names.HOST], size=LEAST_SIZE, pinned=True, spec=spec)
 
 
-def _as_rpc_error(what: str, error: Exception) -> RpcError:
-    """The error of a failed pull or import."""
+def _as_rpc_error(what: str, error: Exception, besides: str = "") -> RpcError:
+    """The error of a failed pull or import; `besides` ends its text."""
     codes: dict[type[Exception], str] = {
         BadImage: "INVALID_ARGUMENT",
         StoreFull: "RESOURCE_EXHAUSTED",
@@ -240,4 +252,4 @@ def _as_rpc_error(what: str, error: Exception) -> RpcError:
         Cancelled: "CANCELLED",
         RegistryError: "UNAVAILABLE",
     }
-    return RpcError(codes.get(type(error), "UNKNOWN"), f"{what}: {error}")
+    return RpcError(codes.get(type(error), "UNKNOWN"), f"{what}: {error}{besides}")

@@ -10,13 +10,13 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import grpc
 from google.protobuf.message_factory import GetMessageClass
 
+from actors._base.process.rpc_threads import RpcThreads, start_server
 from actors._cri.channel import OPTIONS
 from actors.runtime.model.errors import RpcError
 from proto.cri import api_pb2 as pb
@@ -47,9 +47,8 @@ class Server:
     """Serves `services`, by name in the .proto."""
 
     def __init__(self, socket: str, services: dict[str, Any]) -> None:
-        """Raises OSError when it cannot listen on the socket."""
-        looking = ThreadPoolExecutor(MOST_LOOKING, thread_name_prefix="rpc")
-        waiting = ThreadPoolExecutor(MOST_WAITING, thread_name_prefix="waiting rpc")
+        """Raises OSError when it cannot listen on the socket, and RuntimeError when there is no thread for it."""
+        looking, waiting = RpcThreads(MOST_LOOKING, "rpc"), RpcThreads(MOST_WAITING, "waiting rpc")
         self._server = grpc.server(looking, options=OPTIONS)
         for name, servicer in services.items():
             self._server.add_generic_rpc_handlers((_handlers(name, servicer, waiting),))
@@ -60,14 +59,14 @@ class Server:
 
     def start(self) -> None:
         """Start answering calls."""
-        self._server.start()
+        start_server(self._server)
 
     def stop(self) -> None:
         """Refuse new calls and cut off those under way."""
         self._server.stop(0)
 
 
-def _handlers(service: str, servicer: Any, waiting: ThreadPoolExecutor) -> Any:
+def _handlers(service: str, servicer: Any, waiting: RpcThreads) -> Any:
     described = pb.DESCRIPTOR.services_by_name[service]
     handlers = {}
     for method in described.methods:

@@ -161,7 +161,8 @@ class RuntimeService:
     def CreateContainer(self, request: pb.CreateContainerRequest) -> pb.CreateContainerResponse:
         """Create a container. ALREADY_EXISTS if its name and attempt exist."""
         sandbox = self._state.sandboxes.get(request.pod_sandbox_id)
-        return pb.CreateContainerResponse(container_id=self._containers.create(sandbox, request.config).record.id)
+        pod = request.sandbox_config if request.HasField("sandbox_config") else sandbox.config
+        return pb.CreateContainerResponse(container_id=self._containers.create(sandbox, request.config, pod).record.id)
 
     def StartContainer(self, request: pb.StartContainerRequest) -> pb.StartContainerResponse:
         """Start a container, once: FAILED_PRECONDITION later."""

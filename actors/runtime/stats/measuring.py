@@ -1,6 +1,6 @@
 """Reads the values of ListPodSandboxMetrics on request, from cgroups, processes, file systems and network namespaces.
 
-A container takes some 25 small files, and a readlink for each open file of its processes.
+A container takes some 25 small files, and a readlink for each open file of its processes, up to a bound.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ import time
 from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
 from actors._host import disks, interfaces
+from actors._host.open_files import Counter
 from actors.runtime.engine.engine import Engine
-from actors.runtime.model.kernel import in_namespace
+from actors.runtime.model.namespace_threads import in_namespace
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.stats import metrics
 from actors.runtime.stats.metrics import Disk, Measurements, Processes
@@ -33,9 +34,11 @@ class Metrics:
         """Metrics of ready sandboxes, with their running containers."""
         running = (one for one in self._engine.state.containers.all() if one.state == pb.CONTAINER_RUNNING)
         self._stats.written.refresh(one.record.id for one in running)
-        return [self._sandbox(one) for one in self._engine.state.sandboxes.all() if one.state == pb.SANDBOX_READY]
+        ready = [one for one in self._engine.state.sandboxes.all() if one.state == pb.SANDBOX_READY]
+        counter = Counter()
+        return [self._sandbox(one, counter) for one in ready]
 
-    def _sandbox(self, sandbox: Sandbox) -> pb.PodSandboxMetrics:
+    def _sandbox(self, sandbox: Sandbox, counter: Counter) -> pb.PodSandboxMetrics:
         id_, config, now_ns = sandbox.record.id, sandbox.config, time.time_ns()
         labels = ("POD", config.linux.cgroup_parent, "", id_, config.metadata.namespace, config.metadata.name)
         result = pb.PodSandboxMetrics(
@@ -44,7 +47,7 @@ class Metrics:
         for container in self._engine.state.containers_of(id_):
             if container.state != pb.CONTAINER_RUNNING:
                 continue
-            measured = self._container(container, now_ns)
+            measured = self._container(container, now_ns, counter)
             if measured is not None:
                 image = container.config.image
                 labels = (
@@ -59,7 +62,7 @@ class Metrics:
                 result.container_metrics.append(pb.ContainerMetrics(container_id=container.record.id, metrics=found))
         return result
 
-    def _container(self, container: Container, now_ns: int) -> Measurements | None:
+    def _container(self, container: Container, now_ns: int, counter: Counter) -> Measurements | None:
         """None without a cgroup: at isolation level 3, or just after the exit."""
         cgroup, tree = container.record.cgroup, hierarchy()
         found = figures.read(cgroup, tree, now_ns / 1e9, detailed=True) if cgroup else None
@@ -69,7 +72,7 @@ class Metrics:
         return Measurements(
             figures=found,
             started_s=container.started.at_ns // 1_000_000_000 if container.started is not None else 0,
-            processes=_processes(figures.processes(cgroup, tree)),
+            processes=_processes(figures.processes(cgroup, tree), counter),
             disk=self._disk(container),
             transfers={disks.device_path(one.numbers) or one.numbers: one for one in moved},
         )
@@ -94,13 +97,15 @@ def _network(sandbox: Sandbox) -> Measurements:
     return Measurements()
 
 
-def _processes(pids: list[int]) -> Processes:
-    descriptors = sockets = most = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):  # the process has ended
-            most = most or resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                descriptors += 1
-                with contextlib.suppress(OSError):
-                    sockets += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
-    return Processes(len(pids), descriptors, sockets, most)
+def _processes(pids: list[int], counter: Counter) -> Processes:
+    most = 0
+    for pid in pids[:1]:
+        with contextlib.suppress(OSError):  # it has ended
+            most = resource.prlimit(pid, resource.RLIMIT_NOFILE)[0]
+    found = counter.count(pids)
+    return Processes(
+        number=len(pids),
+        descriptors=found.descriptors if found.all_descriptors else None,
+        sockets=found.sockets if found.all_sockets else None,
+        open_files_max=most,
+    )

@@ -34,8 +34,9 @@ class Processes(NamedTuple):
     """Counts over a container's processes."""
 
     number: int = 0
-    descriptors: int = 0
-    sockets: int = 0
+    descriptors: int | None = 0
+    sockets: int | None = 0
+    """None for both: there are too many to count."""
     open_files_max: int = 0
     """The first process's soft limit; -1 for none."""
 
@@ -78,6 +79,14 @@ def _counter(name: str, text: str, value: Callable[[Measurements], float]) -> Me
 
 def _gauge(name: str, text: str, value: Callable[[Measurements], float]) -> Metric:
     return Metric(f"container_{name}", text, pb.GAUGE, lambda facts: [((), value(facts))])
+
+
+def _counted(name: str, text: str, value: Callable[[Processes], int | None]) -> Metric:
+    def values(facts: Measurements) -> Values:
+        number = value(facts.processes)
+        return [((), number)] if number is not None else []
+
+    return Metric(f"container_{name}", text, pb.GAUGE, values)
 
 
 def _under_quota(name: str, text: str, value: Callable[[Detail], float]) -> Metric:
@@ -165,8 +174,8 @@ CONTAINER = (
     _gauge("processes", "Processes.", lambda f: f.processes.number),
     _gauge("threads", "Threads.", lambda f: f.detail.threads),
     _gauge("threads_max", "Threads it may have; 0 for any number.", lambda f: f.detail.threads_max),
-    _gauge("file_descriptors", "Open files.", lambda f: f.processes.descriptors),
-    _gauge("sockets", "Open sockets.", lambda f: f.processes.sockets),
+    _counted("file_descriptors", "Open files.", lambda processes: processes.descriptors),
+    _counted("sockets", "Open sockets.", lambda processes: processes.sockets),
     Metric(
         "container_ulimits_soft",
         "Soft limits of the first process.",

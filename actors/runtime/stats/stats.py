@@ -10,6 +10,8 @@ from actors._cgroup import figures
 from actors._cgroup.figures import NO_STALLS, Figures, Pressure, Stalls
 from actors._cgroup.hierarchy import hierarchy
 from actors.runtime.engine.engine import Engine
+from actors.runtime.filesystems.declared_volumes import DIRECTORY as VOLUMES
+from actors.runtime.model.records import ETC_FILES
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.policy import matches_id, matches_labels
 from actors.runtime.stats.written import WrittenLayers
@@ -21,7 +23,7 @@ class Stats:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.written = WrittenLayers(self._writable_layer)
+        self.written = WrittenLayers(self._written_in)
 
     def container(self, container: Container) -> pb.ContainerStats:
         """ContainerStats; without CPU and memory if the container does not run."""
@@ -119,9 +121,30 @@ class Stats:
         use = self.written.use(container.record.id)
         return _fs_usage(str(self._engine.containers.directory), use.bytes, use.inodes)
 
-    def _writable_layer(self, container_id: str) -> Path | None:
+    def _written_in(self, container_id: str) -> list[Path]:
+        """Its writable layer, the VOLUMEs of its image, and for one container the files of its pod in /etc."""
         directory: Path = self._engine.containers.path(container_id)
-        return next((directory / name for name in ("upper", "copy") if (directory / name).is_dir()), None)
+        layer = next((name for name in ("upper", "copy") if (directory / name).is_dir()), "")
+        places = [directory / name for name in (layer, VOLUMES) if name and (directory / name).is_dir()]
+        return places + self._shared_files(container_id)
+
+    def _shared_files(self, container_id: str) -> list[Path]:
+        """Files that all containers of a pod may write, in /etc of each. They count once, for the first that runs.
+
+        Programs change their resolv.conf, so it is not read-only. Without a count one could fill the disk unseen.
+        """
+        container = self._engine.state.containers.find(container_id)
+        if container is None:
+            return []
+        sandbox_id = container.record.sandbox_id
+        first = min(self._engine.state.containers_of(sandbox_id), key=_order, default=None)
+        directory: Path = self._engine.sandboxes.path(sandbox_id)
+        return [directory / name for name in ETC_FILES] if first is container else []
+
+
+def _order(container: Container) -> tuple[bool, int, str]:
+    # Clients read the figures of running containers. After a kill of the agent a container may stay created for ever.
+    return container.state != pb.CONTAINER_RUNNING, container.record.created_at_ns, container.record.id
 
 
 def _read(cgroup: str, *, detailed: bool = False) -> Figures | None:

@@ -1,4 +1,4 @@
-"""Measures the writable layers of containers, one walk at a time for each, in threads of its own.
+"""Measures the writable directories of containers, one walk at a time for each, in threads of its own.
 
 A request waits for a walk for a short time only: one container with millions of files must not delay the figures of all
 others. Until its walk has ended, its figures are the last ones, or the count so far.
@@ -10,7 +10,7 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from pathlib import Path
 
@@ -37,8 +37,8 @@ class _Layer:
         self.use = DiskUse()
         self.ended = -AGE_S
         """Monotonic time of the last walk's end."""
-        self.walk: Walk | None = None
-        """The walk under way, from its start on."""
+        self.walk: tuple[DiskUse, Walk] | None = None
+        """The directories measured before, and the walk under way, from its start on."""
         self.work: Future[None] | None = None
         """The walk under way, also while it waits for a thread."""
         self.patience_until = 0.0
@@ -47,9 +47,9 @@ class _Layer:
 class WrittenLayers:
     """Measures on request. Safe from any thread."""
 
-    def __init__(self, place: Callable[[str], Path | None]) -> None:
-        """`place` returns the directory of a container's writable layer; None without one."""
-        self._place = place
+    def __init__(self, places: Callable[[str], Sequence[Path]]) -> None:
+        """`places` returns the directories that a container writes to, of its layer and its volumes."""
+        self._places = places
         self._lock = threading.Lock()
         self._layers: dict[str, _Layer] = {}
         self._walkers = ThreadPoolExecutor(WALKERS, thread_name_prefix="disk-usage")
@@ -78,7 +78,7 @@ class WrittenLayers:
         if layer is None:
             return DiskUse()
         walk = layer.walk
-        return layer.use if walk is None else _most(layer.use, walk.use)
+        return layer.use if walk is None else _most(layer.use, walk[0].plus(walk[1].use))
 
     def forget(self, id_: str) -> None:
         """Drop the figures of a removed container."""
@@ -100,14 +100,15 @@ class WrittenLayers:
 
     def _measure(self, id_: str, layer: _Layer) -> None:
         try:
-            directory = self._place(id_)
-            use = DiskUse()
-            if directory is not None:
-                walk = layer.walk = Walk(time.monotonic() + WALK_S, sys.maxsize, self._go_on)
-                use = walk.measure(str(directory))
-                if walk.cut_short:
-                    log.warning("cannot measure all that container %s has written", id_)
-                    use = _most(layer.use, use)
+            use, deadline, cut_short = DiskUse(), time.monotonic() + WALK_S, False
+            for directory in self._places(id_):
+                walk = Walk(deadline, sys.maxsize, self._go_on)
+                layer.walk = (use, walk)
+                use = use.plus(walk.measure(str(directory)))
+                cut_short = cut_short or walk.cut_short
+            if cut_short:
+                log.warning("cannot measure all that container %s has written", id_)
+                use = _most(layer.use, use)
             layer.use = use
         except _Stopped:
             return

@@ -19,7 +19,7 @@ import termios
 import threading
 
 from actors.runtime.containers.exec_command import ExecCommand
-from actors.runtime.containers.orphaned_execs import HANG_UP_S, end, read_pid
+from actors.runtime.containers.orphaned_execs import HANG_UP_S, end
 from actors.runtime.engine.engine import Engine
 from actors.runtime.helper.kernel.syscalls import pidfd_getfd
 from actors.runtime.model.state import Container
@@ -124,11 +124,14 @@ class Execution:
 
         On the signal alone, crun before 1.8.7 leaves the size: https://github.com/containers/crun/pull/1262
         """
-        with self._closing, contextlib.suppress(OSError):
-            if self._fds and copy_size(self._terminal, self._process.pid, self._pidfd):
+        with self._closing:
+            if not self._fds:
                 return
-        with contextlib.suppress(ProcessLookupError):
-            self._process.send_signal(signal.SIGWINCH)
+            with contextlib.suppress(OSError):
+                if copy_size(self._terminal, self._process.pid, self._pidfd):
+                    return
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(self._pidfd, signal.SIGWINCH)
 
     def resize_after_start(self) -> None:
         """Copy the size again after the start: an earlier change found no command."""
@@ -152,9 +155,9 @@ class Execution:
         """End the command, whose client has gone: SIGHUP, then SIGKILL."""
         self._close()
         self._wait_started()
-        pid = read_pid(self._command.pid_file)
-        if pid:
-            end({pid: self._cgroup})
+        command = self._command.process(self._process)
+        if command is not None:
+            end({command: self._cgroup})
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(HANG_UP_S)
         self._process.kill()

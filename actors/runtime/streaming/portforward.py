@@ -12,13 +12,13 @@ from typing import Protocol
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Task, gather
+from actors._net.client_watchdog import ClientWatchdog
 from actors._net.loop import Loop
 from actors._net.stream import Stream, connect, tcp_socket
 from actors._net.streaming.spdy import REFUSED_STREAM, Data, Event, Opened, ProtocolError, Reset
 from actors._net.streaming.spdylink import Link
 from actors._net.streaming.websocket import Numbered
-from actors._net.watch import Watch
-from actors.runtime.model.kernel import in_namespace
+from actors.runtime.model.namespace_threads import in_namespace
 from actors.runtime.streaming.limits import MOST_NAME, MOST_PAIRS, MOST_WAITING, PART, Limits, Room
 from actors.runtime.streaming.remotecommand import BLOCK
 
@@ -200,8 +200,8 @@ class Pair:
 class SpdyForward:
     """A SPDY session, whose client opens a pair of streams for each connection. Streams beyond a limit are reset."""
 
-    def __init__(self, loop: Loop, link: Link, ports: Ports, watch: Watch, limits: Limits) -> None:
-        self._loop, self._link, self._ports, self._watch = loop, link, ports, watch
+    def __init__(self, loop: Loop, link: Link, ports: Ports, watchdog: ClientWatchdog, limits: Limits) -> None:
+        self._loop, self._link, self._ports, self._watchdog = loop, link, ports, watchdog
         self._descriptors, self._room = limits.descriptors, Room(limits.waiting)
         self._pairs: set[Pair] = set()
         self._requests: dict[str, Pair] = {}
@@ -213,7 +213,7 @@ class SpdyForward:
         try:
             with contextlib.suppress(OSError, ProtocolError):
                 while (event := await self._link.event()) is not None:
-                    self._watch.touch()
+                    self._watchdog.touch()
                     await self._on(event)
         finally:
             for pair in list(self._pairs):
@@ -333,7 +333,7 @@ class Channel:
 
 
 async def forward_by_websocket(
-    loop: Loop, numbered: Numbered, ports: Ports, wanted: tuple[int, ...], watch: Watch, limits: Limits
+    loop: Loop, numbered: Numbered, ports: Ports, wanted: tuple[int, ...], watchdog: ClientWatchdog, limits: Limits
 ) -> None:
     """Run a session with one connection for each requested port. Raises OSError."""
     room = Room(limits.waiting)
@@ -345,7 +345,7 @@ async def forward_by_websocket(
         loop.spawn(ports.carry(port, inboxes[index], Channel(numbered, 2 * index)), "connection")
         for index, port in enumerate(wanted)
     ]
-    reader = loop.spawn(_read(numbered, inboxes, watch.touch), "client")
+    reader = loop.spawn(_read(numbered, inboxes, watchdog.touch), "client")
     over: Future[None] = Future()
     reader.add_done_callback(lambda _: over.set(None))
     everything = loop.spawn(_all(carriers), "connections")

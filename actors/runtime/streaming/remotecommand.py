@@ -21,10 +21,10 @@ import msgspec
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Task, first_of
+from actors._net.client_watchdog import ClientWatchdog
 from actors._net.loop import Loop, Readiness
 from actors._net.stream import Stream
 from actors._net.streaming.spdy import ProtocolError
-from actors._net.watch import Watch
 from proto.common import untrusted
 
 BLOCK = 64 * 1024
@@ -106,7 +106,7 @@ class RemoteCommand:
         self._stdin = process.stdin
         self._gone: Future[None] = Future()
         self._over: Future[None] = Future()
-        self._watch = Watch(loop, stream, idle_s, lambda: self._gone.set(None))
+        self._watchdog = ClientWatchdog(loop, stream, idle_s, lambda: self._gone.set(None))
         self._pumps: list[Task[None]] = []
         self._pumping = len(process.outputs)
 
@@ -120,7 +120,7 @@ class RemoteCommand:
                 await self._drain()
             return not self._gone.done()
         finally:
-            self._watch.cancel()
+            self._watchdog.cancel()
             for task in tasks:
                 task.cancel()
             self._close_stdin()
@@ -137,7 +137,7 @@ class RemoteCommand:
     async def _take(self) -> None:
         with contextlib.suppress(OSError, ProtocolError):
             while (message := await self._channels.receive()).kind:
-                self._watch.touch()
+                self._watchdog.touch()
                 if message.kind == "stdin":
                     await self._feed(message.content)
                     if message.end:
@@ -191,7 +191,7 @@ class RemoteCommand:
             while chunk := await self._read(fd):
                 if kind != DROPPED:
                     await self._channels.send(kind, chunk)
-                self._watch.touch()
+                self._watchdog.touch()
         except OSError:
             self._gone.set(None)
         self._pumping -= 1

@@ -19,6 +19,7 @@ import h11
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import first_of
+from actors._net.client_watchdog import ClientWatchdog
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors._net.streaming.remotecommand import (
@@ -38,7 +39,6 @@ from actors._net.streaming.remotecommand import (
 from actors._net.streaming.spdy import ProtocolError
 from actors._net.streaming.spdylink import Link
 from actors._net.streaming.websocket import Numbered, WebSocket, WebSocketBytes, proof
-from actors._net.watch import Watch
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model.errors import RpcError
@@ -58,7 +58,9 @@ HEAD_S = 10.0
 STREAMS_S = 30.0
 """Time for a client to open its streams, as in the kubelet."""
 LEAVE_S = 5.0
-"""Time for a client to hang up after the end of a session."""
+"""Time for a client to hang up once it has received the end of a session."""
+STALLED_S = 30.0
+"""Time in which such a client has to take some of the bytes that it lacks."""
 BUSY_S = 0.1
 THREADS = 16
 BACKLOG = 512
@@ -221,7 +223,7 @@ class StreamingServer:
         status = await run(stream, channels, wanted)
         if status is None:
             return
-        watch = Watch(self.loop, stream, self._idle_s, lambda: None)
+        watchdog = ClientWatchdog(self.loop, stream, self._idle_s, lambda: None)
         try:
             for kind in wanted.outputs:
                 await channels.end(kind)
@@ -230,13 +232,13 @@ class StreamingServer:
             await channels.end("error")
             await channels.close()
         finally:
-            watch.cancel()
-        timer = self.loop.call_later(LEAVE_S, stream.abort)
+            watchdog.cancel()
+        leaving = self.loop.spawn(stream.abort_after(LEAVE_S, STALLED_S), "leave")
         try:
             while (await channels.receive()).kind:
                 pass
         finally:
-            timer.cancel()
+            leaving.cancel()
 
     async def _execute(self, stream: Stream, channels: Channels, wanted: SessionRequest) -> Mapping[str, Any] | None:
         """The outcome; None when the client left before."""
@@ -284,16 +286,18 @@ class StreamingServer:
         sandbox = self._engine.state.sandboxes.get(wanted.target)
         ports = Ports(self.loop, sandbox.record.namespaces.get("network", ""), sandbox.record.id)
         left: Future[None] = Future()
-        watch = Watch(self.loop, stream, self._idle_s, lambda: left.set(None))
+        watchdog = ClientWatchdog(self.loop, stream, self._idle_s, lambda: left.set(None))
         if isinstance(carrier, Link):
-            session = self.loop.spawn(SpdyForward(self.loop, carrier, ports, watch, self._limits).run(), "port-forward")
+            session = self.loop.spawn(
+                SpdyForward(self.loop, carrier, ports, watchdog, self._limits).run(), "port-forward"
+            )
         else:
-            serving = forward_by_websocket(self.loop, carrier, ports, wanted.ports, watch, self._limits)
+            serving = forward_by_websocket(self.loop, carrier, ports, wanted.ports, watchdog, self._limits)
             session = self.loop.spawn(serving, "port-forward")
         try:
             await first_of(session, left)
         finally:
-            watch.cancel()
+            watchdog.cancel()
             session.cancel()
 
 

@@ -1,4 +1,4 @@
-"""Where mounts' paths lead in a container, on real directories."""
+"""Follows mounts' paths in a container, on real directories."""
 
 from pathlib import Path
 

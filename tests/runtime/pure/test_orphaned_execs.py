@@ -1,4 +1,4 @@
-"""Which processes are commands of containers of a former actor."""
+"""Recognises commands that a former actor left in containers."""
 
 import pytest
 

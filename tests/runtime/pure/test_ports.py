@@ -10,7 +10,7 @@ from actors.runtime.network.bridge import missing_feature
 from actors.runtime.network.conntrack import Flow, is_stale
 from actors.runtime.network.ports import HostPort, Pod, check_free, host_ports, translation, unmapped_ports
 from proto.cri import api_pb2 as pb
-from tests.runtime.node import NODE, config
+from tests.runtime.network.node import NODE, config
 
 
 @pytest.mark.parametrize(

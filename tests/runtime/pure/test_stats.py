@@ -52,3 +52,11 @@ def test_metrics_have_pressure_in_seconds_and_zero_without_psi() -> None:
     waiting, stalled = "container_pressure_cpu_waiting_seconds_total", "container_pressure_cpu_stalled_seconds_total"
     assert values(metrics.Measurements(figures=used), waiting, stalled) == {(waiting,): 2, (stalled,): 1}
     assert values(metrics.Measurements(), waiting, stalled) == {(waiting,): 0, (stalled,): 0}
+
+
+def test_metrics_leave_out_open_files_that_are_too_many() -> None:
+    names = "container_file_descriptors", "container_sockets"
+    whole = metrics.Measurements(processes=metrics.Processes(2, descriptors=7, sockets=0))
+    assert values(whole, *names) == {(names[0],): 7, (names[1],): 0}
+    many = metrics.Measurements(processes=metrics.Processes(2, descriptors=None, sockets=None))
+    assert values(many, *names) == {}

@@ -1,6 +1,6 @@
 """Decompresses a layer to its tar stream: gzip, zstd or plain, recognised by its first bytes.
 
-The media type is not used, because many manifests have a wrong one. The output is hashed and bounded: a few bytes can
+The media type is not used, because many manifests have a wrong one. The output is hashed and counted: a few bytes can
 become terabytes.
 """
 
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import io
 import zlib
+from collections.abc import Callable
 from typing import IO, Any
 
 from actors.runtime.images.errors import BadImage
@@ -23,18 +24,19 @@ _ZSTD_WINDOW_BYTES = 128 * 1024 * 1024
 class Unpacked(io.RawIOBase):
     """The tar stream in `source`, read in order. Its hash covers all that was read."""
 
-    def __init__(self, source: IO[bytes], most_bytes: int) -> None:
+    def __init__(self, source: IO[bytes], count: Callable[[int], None] = lambda _: None) -> None:
+        """`count` is called with the length of each piece that was decompressed; it may raise what ends the work."""
         head = source.read(4)
         self._plain = _opened(_Rewound(head, source), head)
         self._hash = hashlib.sha256()
-        self._left = most_bytes
+        self._count = count
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
     def read(self, size: int = -1) -> bytes:
-        """Read at most `size` bytes, fewer only at the end. Raises BadImage for a broken stream and past the limit."""
+        """Read at most `size` bytes, fewer only at the end. Raises BadImage for a broken stream."""
         wanted = _CHUNK if size < 0 else size
         parts = []
         while wanted > 0:
@@ -54,9 +56,7 @@ class Unpacked(io.RawIOBase):
             if type(error).__name__ != "ZstdError":  # its module is imported only for a zstd layer
                 raise
             raise BadImage(f"a layer cannot be decompressed: {error}") from error
-        self._left -= len(chunk)
-        if self._left < 0:
-            raise BadImage("a layer decompresses to more than an image may have")
+        self._count(len(chunk))
         self._hash.update(chunk)
         return chunk
 

@@ -7,6 +7,7 @@ unpack.py writes layers.
 from __future__ import annotations
 
 import errno
+import itertools
 import os
 import stat
 from collections.abc import Callable, Sequence
@@ -24,6 +25,14 @@ class Hidden:
     """Deleted paths."""
     opaque: set[str] = field(default_factory=set)
     """Directories whose lower content is hidden."""
+
+    def below(self, place: str) -> Hidden:
+        """The paths hidden below the directory `place`, relative to it."""
+        prefix = f"{place}/" if place else ""
+        return Hidden(
+            {path.removeprefix(prefix) for path in self.whiteouts if path.startswith(prefix)},
+            {path.removeprefix(prefix) for path in self.opaque if path.startswith(prefix)},
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +105,21 @@ class Stack:
         relative = "/".join(done)
         shown = self.find(relative) if relative else None
         return relative, shown[1] if shown else found
+
+    def directory(self, relative: str) -> Stack:
+        """The stack of a directory's files alone, given its real path as of `resolve`; empty without the directory."""
+        inside: list[Layer] = []
+        way = ["", *itertools.accumulate(relative.split("/"), "{}/{}".format)] if relative else [""]
+        for layer in self.layers:
+            path, covers = _resolve_in(layer, relative)
+            if path:
+                if not stat.S_ISDIR(os.lstat(path).st_mode):
+                    break
+                inside.append(Layer(path, layer.hidden.below(relative)))
+                covers = not layer.hidden.opaque.isdisjoint(way)
+            if covers:
+                break
+        return Stack(inside, self._work)
 
     def open(self, path: str) -> int | None:
         """A descriptor of the regular file that `path` leads to, for reading; None without one."""

@@ -5,18 +5,20 @@ Files:
     index.json      all images, replaced atomically: the only commit point
     documents/HEX   manifests and configurations
     layers/NAME/    fs/ (files) and layer.json (chain ID, hidden paths); NAME is the start of its chain ID
-    incoming/       layers being unpacked, and trash; emptied at start
+    incoming/       layers being unpacked, and trash; leftovers go after a start
     partial/        unfinished downloads by digest, to be resumed
 
 A complete layer is moved to its place and never changed. An image exists once it is in the index. A layer stays while
 an image of the index, a container or a running pull uses it; others are removed. So the next start can remove all that
-a kill leaves.
+a kill leaves. A removal renames layers under the lock and deletes them without it: a large one takes minutes, and all
+other images are in use meanwhile.
 """
 
 from __future__ import annotations
 
 import contextlib
 import logging
+import math
 import os
 import threading
 from collections import Counter
@@ -35,12 +37,10 @@ from actors.runtime.images.local.compression import Unpacked
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.unpack import unpack
 from actors.runtime.images.manifest import Config, Execution, Manifest, parse_config
-from actors.runtime.model.disk import discard, remove_all, remove_tree, sync_file_system, usage
+from actors.runtime.model.disk import new_name, remove_tree, sync_file_system, usage
 from proto.common import untrusted
 
 VERSION = 1
-_TAR_OVERHEAD_BYTES = 1024
-"""Headers and padding of an entry, which the tar stream has besides the files' bytes."""
 _NAME_DIGITS = 24
 """Length of most layers' names; a layer whose name is taken gets a longer one."""
 _LOOK_S = 0.2
@@ -134,15 +134,21 @@ class ImageStore:
         self._lock = threading.RLock()
         self._leased: Counter[str] = Counter()
         self._busy: dict[str, threading.Lock] = {}
+        self._handled: set[Path] = set()
+        """Directories in `incoming` that a thread fills or deletes now."""
+        self._unmeasured: set[str] = set()
+        """Layers without a known use, each logged once."""
         self._images: dict[str, Image] = {image.id: image for image in self._load()}
 
     def _load(self) -> list[Image]:
-        data = checkpoint.load(self._index, VERSION)
+        """The images that are whole. Raises OSError: without the index, `clear_leftovers` would remove all layers."""
         try:
-            found = msgspec.convert(data or [], list[Image])
-        except msgspec.ValidationError as error:
-            log.warning("cannot read the images in %s: %s; pull them again", self._index, error)
+            found = msgspec.convert(checkpoint.read(self._index, VERSION) or [], list[Image])
+        except (checkpoint.Damaged, msgspec.ValidationError) as error:
+            log.warning("cannot use the images in %s: %s; pull them again", self._index, error)
             return []
+        except checkpoint.Unusable as error:
+            raise OSError(f"cannot use {self._index}: {error}; start the version that wrote it, or remove it") from None
         whole = []
         for image in found:
             if lacking := self._lacking(image):
@@ -152,12 +158,31 @@ class ImageStore:
         return whole
 
     def _lacking(self, image: Image) -> list[str]:
-        return [layer for layer in image.layers if not (self.layers_dir / layer / "layer.json").exists()]
+        """The image's layers that are missing or damaged; an error of the disk tells neither."""
+        return [layer for layer in image.layers if not self._is_whole(layer)]
+
+    def _is_whole(self, layer: str) -> bool:
+        try:
+            self._layer_file(layer)
+        except (FileNotFoundError, NotADirectoryError, BadImage):
+            return False
+        except OSError as error:
+            log.warning("cannot read layer %s: %s; its images stay", layer, error)
+        return True
 
     def clear_leftovers(self) -> None:
-        """Remove unused files: at start, once the containers' layers are known."""
-        remove_all(self.incoming)
-        self._collect()
+        """Remove unused files, and what a kill or an error left of a removal. A read-only disk keeps them.
+
+        The containers' layers must be known.
+        """
+        with self._lock:
+            left = [path for path in self.incoming.iterdir() if path not in self._handled]
+            self._handled.update(left)
+        self._delete(left)
+        try:
+            self._collect()
+        except OSError as error:
+            log.warning("cannot remove unused layers in %s: %s; the next removal tries again", self.layers_dir, error)
 
     def partial(self, digest: str) -> Path:
         """Path of the unfinished download of a blob."""
@@ -171,13 +196,21 @@ class ImageStore:
             return sorted(self._images.values(), key=lambda image: image.id)
 
     def find(self, name: str) -> Image | None:
-        """Find an image by ID or by any form of its name. Raises InvalidImageName."""
+        """Find an image by any form of its name, or by its ID, which may be shortened while it is unique.
+
+        A name goes before a shortened ID, as in containerd (LocalResolve). Raises InvalidImageName.
+        """
+        id_ = f"sha256:{name.removeprefix('sha256:')}"
         if names.is_id(name):
             with self._lock:
-                return self._images.get(name if name.startswith("sha256:") else f"sha256:{name}")
+                return self._images.get(id_)
         wanted = names.full(name)
         with self._lock:
-            return next((one for one in self._images.values() if wanted in one.tags or wanted in one.digests), None)
+            for one in self._images.values():
+                if wanted in one.tags or wanted in one.digests:
+                    return one
+            found = [one for one in self._images.values() if one.id.startswith(id_)] if names.is_short_id(name) else []
+        return found[0] if len(found) == 1 else None
 
     def get(self, name: str) -> Image:
         """Find an image as `find` does. Raises NoSuchImage."""
@@ -209,9 +242,24 @@ class ImageStore:
             raise BadImage(f"{self.layers_dir / name}/layer.json is damaged: {error}") from error
 
     def usage(self) -> tuple[int, int]:
-        """Bytes and inodes of all layers, as measured when each was added."""
-        layers = [self._layer_file(name) for name in os.listdir(self.layers_dir)]
+        """Bytes and inodes of all layers, as measured when each was added.
+
+        A layer that is being removed, or whose layer.json is damaged, does not count.
+        """
+        found = [self._measured(name) for name in os.listdir(self.layers_dir)]
+        layers = [one for one in found if one is not None]
         return sum(one.size for one in layers), sum(one.inodes for one in layers)
+
+    def _measured(self, name: str) -> _LayerFile | None:
+        try:
+            return self._layer_file(name)
+        except FileNotFoundError:
+            return None
+        except (OSError, BadImage) as error:
+            if name not in self._unmeasured:
+                self._unmeasured.add(name)
+                log.warning("cannot count the disk use of layer %s: %s; pull its images again", name, error)
+            return None
 
     # Adding
 
@@ -249,9 +297,11 @@ class ImageStore:
             )
             images = {**self._images, image.id: image}
             for other in self._images.values():
-                if other.id != image.id and set(tags) & set(other.tags):  # the tag moves
+                # The tag moves, and so does an index's digest, if another image of the index is for this machine now.
+                if other.id != image.id and {*tags, by_digest} & {*other.tags, *other.digests}:
                     left = tuple(tag for tag in other.tags if tag not in tags)
-                    images[other.id] = msgspec.structs.replace(other, tags=left)
+                    digests = tuple(one for one in other.digests if one != by_digest)
+                    images[other.id] = msgspec.structs.replace(other, tags=left, digests=digests)
             self._save(images)
         return image
 
@@ -309,13 +359,13 @@ class ImageStore:
         budget: Budget,
         lease: Lease,
     ) -> str:
-        check_room(str(self.root), self.limits.reserve_bytes)
-        directory = self.incoming / f"{_digits(chain_id)}-{os.getpid()}-{threading.get_ident()}"
-        remove_tree(directory)
-        directory.mkdir(mode=0o700)
+        check_room(str(self.root), self.limits)
+        directory = self.incoming / new_name()
+        with self._lock:
+            self._handled.add(directory)
         try:
-            most = self.limits.image_bytes + self.limits.image_entries * _TAR_OVERHEAD_BYTES
-            plain = Unpacked(content, most)
+            directory.mkdir(mode=0o700)
+            plain = Unpacked(content, budget.decompressed)
             hidden = unpack(plain, str(directory / "fs"), self.stack(below), budget)
             if (found := plain.drain()) != diff_id:
                 raise BadImage(f"a layer unpacks to {found} where the configuration says {diff_id}")
@@ -327,7 +377,7 @@ class ImageStore:
                 lease.add(name)
                 directory.rename(self.layers_dir / name)
         finally:
-            remove_tree(directory)
+            self._delete([directory])
         return name
 
     def _free_name(self, chain_id: str) -> str:
@@ -341,13 +391,19 @@ class ImageStore:
     def remove(self, name: str) -> None:
         """Remove an image by ID, or one name of it; the image goes with its last tag. Idempotent. Raises OSError.
 
+        A shortened ID removes what `find` finds by it.
         Layers that containers use stay until those are removed.
         """
+        with self.lease():  # its end collects; until then the image's documents stay
+            self._remove(name)
+
+    def _remove(self, name: str) -> None:
         with self._lock:
             image = self.find(name)
             if image is None:
                 return
             wanted = "" if names.is_id(name) else names.full(name)
+            wanted = wanted if wanted in (*image.tags, *image.digests) else ""  # a shortened ID
             tags = tuple(tag for tag in image.tags if wanted and tag != wanted)
             images = dict(self._images)
             if tags and not names.is_digest(wanted):
@@ -356,23 +412,27 @@ class ImageStore:
                 del images[image.id]
             try:
                 self._save(images)
+                return
             except OSError as error:
                 if error.errno not in FULL:
                     raise
-                self._save_when_collected(images)
-        self._collect()
+            self._images = images
+        self._save_when_collected(image, images.get(image.id))
 
-    def _save_when_collected(self, images: dict[str, Image]) -> None:
+    def _save_when_collected(self, image: Image, left: Image | None) -> None:
         """Save the index to a full disk, which has room for it once unused layers are gone. Raises OSError.
 
-        A kill in between leaves an image without its layers in the index, which the next start leaves out.
+        `left` is what is left of the removed `image`. A kill in between leaves an image without its layers in the
+        index, which the next start leaves out.
         """
-        before, self._images = self._images, images
         try:
             self._collect_layers()
-            self._save(images)
+            with self._lock:
+                self._save(self._images)
         except OSError:
-            self._images = {id_: image for id_, image in before.items() if not self._lacking(image)}
+            with self._lock:
+                if self._images.get(image.id) == left and not self._lacking(image):  # no pull has added it meanwhile
+                    self._images = {**self._images, image.id: image}
             raise
 
     def collect(self) -> None:
@@ -380,19 +440,36 @@ class ImageStore:
         self._collect()
 
     def _collect(self) -> None:
+        self._collect_layers()
         with self._lock:
-            self._collect_layers()
             if not +self._leased:  # the index does not have the documents of a running pull
                 self.documents.keep_only(
                     {image.id for image in self._images.values()} | {one.manifest for one in self._images.values()}
                 )
 
     def _collect_layers(self) -> None:
-        used = {layer for image in self._images.values() for layer in image.layers}
-        used |= {layer for layer, count in self._leased.items() if count > 0}
-        used |= set(self.in_use())
-        for name in set(os.listdir(self.layers_dir)) - used:
-            discard(self.layers_dir / name, self.incoming)
+        unused: list[Path] = []
+        try:
+            with self._lock:
+                used = {layer for image in self._images.values() for layer in image.layers}
+                used |= {layer for layer, count in self._leased.items() if count > 0}
+                used |= set(self.in_use())
+                for name in set(os.listdir(self.layers_dir)) - used:
+                    target = self.incoming / new_name()
+                    (self.layers_dir / name).rename(target)
+                    self._handled.add(target)
+                    unused.append(target)
+        finally:
+            self._delete(unused)
+
+    def _delete(self, directories: Iterable[Path]) -> None:
+        """Delete directories in `incoming`, which no process writes to. Call it without the lock."""
+        for directory in directories:
+            try:
+                remove_tree(directory, most_s=math.inf)
+            finally:
+                with self._lock:
+                    self._handled.discard(directory)
 
     def hold(self, layer: str, layers: Counter[str]) -> None:
         """Count a layer as used by a running pull."""

@@ -30,7 +30,7 @@ from actors.runtime.images.local.store import ImageStore
 from actors.runtime.images.manifest import INDEXES, MANIFESTS, Descriptor
 from actors.runtime.images.sources.challenges import choose
 from actors.runtime.images.sources.connections import Pools
-from actors.runtime.images.sources.hosts import Host, hosts_of, is_loopback
+from actors.runtime.images.sources.hosts import Host, hosts_of, is_loopback, is_server_of
 from actors.runtime.images.sources.partial import downloaded
 from actors.runtime.images.sources.progress import Pull
 from proto.common import untrusted
@@ -66,8 +66,13 @@ class Credentials:
     """Sent to the registry itself."""
 
     @classmethod
-    def of(cls, auth: pb.AuthConfig) -> Credentials:
-        """From a pull request. Raises BadImage for an invalid `auth`."""
+    def of(cls, auth: pb.AuthConfig, registry: str) -> Credentials:
+        """From a pull request; none when they name the server of another registry, as in containerd (ParseAuth).
+
+        `registry` is the image's, HOST[:PORT]. Raises BadImage for an invalid `auth`.
+        """
+        if auth.server_address and not is_server_of(auth.server_address, registry):
+            return cls()
         username, password = auth.username, auth.password
         if auth.auth and not username:
             try:
@@ -170,7 +175,7 @@ class Registry:
             except (urllib3.exceptions.HTTPError, OSError) as error:
                 if isinstance(error, OSError) and error.errno in FULL:
                     raise StoreFull(f"no room for it: {error}") from error
-                check_room(str(path.parent), self._store.limits.reserve_bytes)
+                check_room(str(path.parent), self._store.limits)
                 now = _size(path)
                 # Progress is a new maximum: a download that restarts again and again would otherwise never fail.
                 failures, most = (0 if now > max(most, have) else failures + 1), max(most, now, have)
@@ -202,7 +207,7 @@ class Registry:
                 file.write(chunk)
                 unchecked += len(chunk)
                 if unchecked > 64 * _CHUNK:
-                    check_room(str(path.parent), self._store.limits.reserve_bytes)
+                    check_room(str(path.parent), self._store.limits)
                     unchecked = 0
             if have < size:  # the end of a body that says that it is complete
                 raise urllib3.exceptions.HTTPError(f"it gives {have} of {size} bytes")
@@ -354,7 +359,10 @@ def _decoded(content: bytes, encoding: str, most_bytes: int) -> bytes:
         return content
     if encoding not in ("gzip", "x-gzip", "zstd"):
         raise BadImage(f"a document with Content-Encoding {encoding[:50]!r}")
-    return Unpacked(io.BytesIO(content), most_bytes).read(most_bytes + 1)
+    plain = Unpacked(io.BytesIO(content)).read(most_bytes + 1)
+    if len(plain) > most_bytes:
+        raise BadImage(f"a document of more than {most_bytes} bytes")
+    return plain
 
 
 def _size(path: Path) -> int:

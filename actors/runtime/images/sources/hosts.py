@@ -19,6 +19,8 @@ from typing import Any
 from actors.runtime.images.errors import ImageError
 
 DOCKER_HUB = {"docker.io": "registry-1.docker.io"}
+_HUB_SERVERS = {"index.docker.io", "registry-1.docker.io"}
+"""Other addresses of docker.io; `docker login` keeps its credentials under the first."""
 _CAPABILITIES = frozenset({"pull", "resolve", "push"})
 
 
@@ -164,6 +166,13 @@ def _headers(value: Any, where: str) -> dict[str, str]:
         if any(mark in name + text for mark in "\r\n\0"):
             raise BadHosts(f"{where}: {name!r} has a line break in it")
     return headers
+
+
+def is_server_of(address: str, registry: str) -> bool:
+    """Return True when `address`, [https://]HOST[:PORT][/PATH], is the server of `registry`, HOST[:PORT]."""
+    host = address.rpartition("://")[2].partition("/")[0]
+    one, other = ("docker.io" if name.lower() in _HUB_SERVERS else name.lower() for name in (host, registry))
+    return one == other
 
 
 def is_loopback(address: str) -> bool:

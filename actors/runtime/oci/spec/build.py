@@ -49,6 +49,8 @@ class Place:
     files: mounts.SandboxFiles = field(default_factory=mounts.SandboxFiles)
     images: Mapping[int, str] = field(default_factory=dict)
     """Path of each image volume's files, by the mount's index in CRI's `mounts`."""
+    declared: Mapping[str, str] = field(default_factory=dict)
+    """Directory on the machine of each VOLUME of the image, by its path in the container."""
     masked: tuple[str, ...] = ()
     """Paths to mask besides CRI's."""
 
@@ -85,7 +87,7 @@ def specification(
         "ociVersion": "1.0.2",
         "root": {"path": place.rootfs, "readonly": context.readonly_rootfs},
         "process": _process(config, image, user, place, machine) | {"capabilities": capabilities},
-        "mounts": mounts.mounts(config, place.files, place.images, unified=machine.unified),
+        "mounts": mounts.mounts(config, place.files, place.images, place.declared, unified=machine.unified),
         "annotations": {"io.kubernetes.cri.container-name": config.metadata.name},
         "linux": linux,
     }

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from actors.runtime.helper.plan import covers_proc
+from proto.common.machine.mountinfo import Mount
 from proto.cri import api_pb2 as pb
 
 _PROPAGATION = {
@@ -19,6 +20,10 @@ _PROPAGATION = {
 
 OPTIONS = ("noexec", "nodev", "nosuid")
 """Options that CRI allows for a mount (KEP-5855)."""
+MOST_DECLARED = 128
+"""VOLUMEs of one image that become mounts."""
+_MOST_PATH_BYTES = 4095
+"""PATH_MAX without the final NUL."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,23 +41,71 @@ class BadMount(ValueError):
 
 
 def mounts(
-    config: pb.ContainerConfig, files: SandboxFiles, images: Mapping[int, str], *, unified: bool
+    config: pb.ContainerConfig,
+    files: SandboxFiles,
+    images: Mapping[int, str],
+    declared: Mapping[str, str],
+    *,
+    unified: bool,
 ) -> list[dict[str, Any]]:
     """The mounts of the specification. Raises BadMount.
 
-    `unified`: cgroup v2. `images`: path of an image's files on the machine, by index of the mount.
+    `unified`: cgroup v2. `images`: path of an image's files on the machine, by index of the mount. `declared`: the
+    directory on the machine of each VOLUME of the container's image, by its path in the container.
     """
     privileged = config.linux.security_context.privileged
-    asked = {mount.container_path.rstrip("/") or "/" for mount in config.mounts}
+    asked = {mount.container_path.rstrip("/") or "/" for mount in config.mounts} | declared.keys()
     made = _kernel_mounts(privileged=privileged, unified=unified)
-    made += [one for one in _sandbox_mounts(files, config) if one["destination"] not in asked]
     made = [one for one in made if one["destination"] not in asked or one["destination"] in ("/proc", "/dev")]
-    return made + [_asked_mount(mount, images.get(index, "")) for index, mount in outer_first(config)]
+    # Sorted with the others, as in containerd: a mount at /etc must not hide the pod's resolv.conf.
+    inside = [one for one in _sandbox_mounts(files, config) if one["destination"] not in asked]
+    inside += [_asked_mount(mount, images.get(index, "")) for index, mount in enumerate(config.mounts)]
+    inside += [_mount(path, "bind", "rbind", "rprivate", "rw", source=source) for path, source in declared.items()]
+    return made + sorted(inside, key=lambda one: depth(one["destination"]))
 
 
-def outer_first(config: pb.ContainerConfig) -> list[tuple[int, pb.Mount]]:
-    """The mounts with their indexes. A mount on /data would cover an earlier one on /data/in."""
-    return sorted(enumerate(config.mounts), key=lambda one: os.path.normpath(one[1].container_path).count("/"))
+def depth(path: str) -> int:
+    """The order of mounts, outer ones first: a mount on /data would cover an earlier one on /data/in."""
+    return os.path.normpath(path).count("/")
+
+
+def declared_volumes(volumes: Iterable[str], config: pb.ContainerConfig) -> tuple[str, ...]:
+    """Paths in the container of an image's VOLUMEs. Raises BadMount.
+
+    As in containerd (internal/cri/server, volumeMounts), a mount of CRI at the same path goes before, and a relative
+    path begins at the root. `..` stays in the root.
+    """
+    asked = {os.path.normpath(mount.container_path) for mount in config.mounts}
+    found: dict[str, None] = {}
+    for volume in volumes:
+        path = os.path.normpath(f"/{volume.lstrip('/')}")
+        if path == "/" or "\0" in path or len(path.encode()) > _MOST_PATH_BYTES or covers_proc(path, ""):
+            raise BadMount(
+                f"cannot make the image's VOLUME {volume[:200]!r}: it is the root, in /proc, or no path; "
+                "use an image without it"
+            )
+        if path not in asked:
+            found[path] = None
+        if len(found) > MOST_DECLARED:
+            raise BadMount(f"cannot make the image's VOLUMEs: they are more than {MOST_DECLARED}; use another image")
+    return tuple(found)
+
+
+def require_propagation(path: str, spread: pb.MountPropagation.ValueType, on: Mount) -> None:
+    """Require that mounts can propagate as asked from or to `path`, a path without links, which is on the mount `on`.
+
+    Raises BadMount, with the words of containerd (internal/cri/opts, ensureShared).
+    """
+    if spread == pb.PROPAGATION_BIDIRECTIONAL and not on.shared:
+        lack = "a shared mount"
+    elif spread == pb.PROPAGATION_HOST_TO_CONTAINER and not (on.shared or on.slave):
+        lack = "a shared or slave mount"
+    else:
+        return
+    raise BadMount(
+        f'path "{path}" is mounted on "{on.mount_point}" but it is not {lack}; '
+        f"run `mount --make-rshared {on.mount_point}`, or leave mountPropagation out"
+    )
 
 
 def propagation(config: pb.ContainerConfig) -> str:
