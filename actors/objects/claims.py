@@ -8,9 +8,28 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
+
 FAILED = "NodeResizeError"
 _OF_THE_NODE = frozenset({"NodeResizePending", "NodeResizeInProgress"})
 _OF_RESIZING = frozenset({"FileSystemResizePending", "Resizing", "ControllerResizeError", FAILED})
+
+
+class _Condition(msgspec.Struct):
+    type: str | None = None
+
+
+class _Status(msgspec.Struct, rename="camel"):
+    capacity: dict[str, str] | None = None
+    conditions: list[_Condition] | None = None
+    allocated_resource_statuses: dict[str, str] | None = None
+
+
+class Claim(msgspec.Struct):
+    """The fields of a claim that are read here."""
+
+    metadata: dict[str, Any]
+    status: _Status | None = None
 
 
 def grown(claim: dict[str, Any], capacity: str) -> dict[str, Any] | None:

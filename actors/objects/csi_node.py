@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from actors._kube.shapes import Meta
 from proto.common import untrusted
 from proto.pods.objects import CsiDriver
 from proto.v1.volumes.migrated import MIGRATED
@@ -23,6 +24,22 @@ MIGRATED_ANNOTATION = "storage.alpha.kubernetes.io/migrated-plugins"
 MIGRATED_PLUGINS = ",".join(sorted(one.plugin for one in MIGRATED.values()))
 """In-tree plugins whose volumes CSI drivers mount on this node. The scheduler counts their volumes as the driver's."""
 _MAX_COUNT = 2**31 - 1
+
+
+class _Driver(msgspec.Struct, rename={"topology_keys": "topologyKeys"}):
+    name: str
+    topology_keys: list[str] | None = None
+
+
+class _Spec(msgspec.Struct):
+    drivers: list[_Driver] | None = None
+
+
+class CsiNode(msgspec.Struct):
+    """The fields of a CSINode that are read here."""
+
+    metadata: Meta
+    spec: _Spec | None = None
 
 
 def wanted(

@@ -8,12 +8,16 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from proto.pods.objects import GetToken, Token
 
 LONGEST_S = 24 * 3600.0
 """Longest time to the renewal of a token."""
 RENEW_FRACTION = 0.8
 """Fraction of a token's life after which it is renewed."""
+LEAST_S = 60.0
+"""Shortest time to the renewal of a token, or a tenth of its life."""
 JITTER_S = 10.0
 """Random part of the renewal time, so that the tokens of pods that started together are not renewed together."""
 API_VERSION = "authentication.k8s.io/v1"
@@ -36,20 +40,35 @@ def body(request: GetToken) -> dict[str, Any]:
     return {"apiVersion": API_VERSION, "kind": "TokenRequest", **meta, "spec": spec}
 
 
-def issued(answer: dict[str, Any], chance: float) -> Token:
+class _Status(msgspec.Struct, rename="camel"):
+    token: str
+    expiration_timestamp: str
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    expiration_seconds: int
+
+
+class _Issued(msgspec.Struct):
+    spec: _Spec
+    status: _Status
+
+
+def issued(answer: dict[str, Any], chance: float, now: float) -> Token:
     """The token in the server's answer; `chance` from 0 to 1. Raises ValueError when there is none.
 
-    Its lifetime is the server's, which may differ from the requested one.
+    Its lifetime is the server's, which may differ from the requested one. It is used for a while even if this machine's
+    clock, `now`, is ahead of the server's by most of that life.
     """
     try:
-        token = answer["status"]["token"]
-        expires = datetime.fromisoformat(answer["status"]["expirationTimestamp"]).timestamp()
-        life_s = float(answer["spec"]["expirationSeconds"])
-    except (KeyError, TypeError) as error:
+        found = msgspec.convert(answer, _Issued)
+        expires = datetime.fromisoformat(found.status.expiration_timestamp).timestamp()
+    except (msgspec.ValidationError, OverflowError) as error:
         raise ValueError("the answer to the TokenRequest has no token") from error
+    token, life_s = found.status.token, float(found.spec.expiration_seconds)
     issued_at = expires - life_s
     refresh = issued_at + min(life_s * RENEW_FRACTION, LONGEST_S) - chance * min(JITTER_S, life_s / 10)
-    return Token(token=token, expires=expires, refresh=refresh)
+    return Token(token=token, expires=expires, refresh=max(refresh, now + min(LEAST_S, life_s / 10)))
 
 
 class TokenCache:
@@ -73,7 +92,7 @@ class TokenCache:
 
     def keep(self, request: GetToken, token: Token, now: float) -> None:
         """Store a new token, and drop expired ones."""
-        self._tokens = {one: has for one, has in self._tokens.items() if now < has.expires}
+        self._tokens = {one: has for one, has in self._tokens.items() if now < max(has.expires, has.refresh)}
         self._tokens[request] = token
 
     def forget(self, uids: frozenset[str]) -> None:

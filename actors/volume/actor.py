@@ -95,18 +95,20 @@ class VolumeManager(Actor):
         self.scanned = False
         try:
             found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
-            devices, held = await self.blocking(SCAN_S, reconstruct.find_devices, self.root)
+            devices, local = await self.blocking(SCAN_S, reconstruct.find_devices, self.root)
+            persistent = await self.blocking(SCAN_S, reconstruct.find_persistent, self.root)
         except (AskTimeout, OSError) as error:
             log.warning("cannot list the volumes under %s: %s; checking each pod instead", self.root, error)
-            found, devices, held = {}, set(), {}
+            found, devices, local, persistent = {}, set(), {}, {}
         else:
             self.scanned = True
         for uid, actual in found.items():
             self.pods[uid] = PodVolumes(actual=actual, on_disk=True)
-        for uid, names in held.items():
+        for uid in local.keys() | persistent.keys():
             pod = self.pods.setdefault(uid, PodVolumes(on_disk=True))
+            pod.devices = local.get(uid, set())
+            names = pod.devices | persistent.get(uid, set())
             pod.persistent = {f"{name} on disk": name for name in names}
-            pod.devices = names
         self.reconciler.reporter.take_over()
         self.left_devices = devices
 
@@ -139,7 +141,7 @@ class VolumeManager(Actor):
             self.limits.start()
             self.spawn(self._take_over_in_use(), "volumes in use")
             self.spawn(self._read_node(), "node")
-            self.every(Until(self.settings.sync_frequency_s, SYNC_JITTER), self._look_at_claims, "claims")
+            self.every(Until(self.settings.sync_frequency_s, SYNC_JITTER), self._sync, "sync")
 
     async def _unstage_left(self) -> None:
         # Most nodes have nothing staged, and then no helper is started.
@@ -150,6 +152,10 @@ class VolumeManager(Actor):
             left = True
         if left:
             self.unstaging.look()
+
+    def _sync(self) -> None:
+        self.reconciler.renew_overdue()
+        self._look_at_claims()
 
     def _look_at_claims(self) -> None:
         # A node may not watch claims. To see which have grown, they are read as often as the kubelet syncs a pod.

@@ -23,12 +23,14 @@ from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMeasure, Volume
 from actors.volume.steps.places import MOUNTED_PLUGINS
-from actors.volume.steps.volumes import Measure, MeasureMount
+from actors.volume.steps.volumes import LongWalk, Measure, MeasureMount, in_order
 from proto.common.until import Until
 from proto.pods.volume import PodVolumeUsage, VolumeUsages
 
 log = logging.getLogger(__name__)
 
+WALK_S = 18.0
+"""For all walks through volumes of one measurement: an eviction that waits for the figures cannot wait longer."""
 DRIVER_S = 10.0
 """A driver is not asked about further volumes after so long. The last one takes at most MEASURE_S of csi/operations.py.
 The askers wait 25 s for all figures."""
@@ -51,6 +53,9 @@ class Metrics:
         self._actor = actor
         self._pool, self._registry, self._pods, self._period_s = pool, registry, pods, period_s
         self._latest: dict[str, PodVolumeUsage] = {}
+        self._walks: dict[str, dict[str, LongWalk]] = {}
+        """By pod and volume, for the next measurement to go on with. Kept here, as each has a new helper."""
+        self._measurements = 0
         self._blocked_pods: set[str] = set()
         """UIDs of pods with a volume that keeps a helper in the kernel."""
         self._not_before: dict[str, float] = {}
@@ -84,7 +89,8 @@ class Metrics:
         async with self._lock:
             self._forget_gone()
             due = [uid for uid, pod in self._pods.items() if pod.on_disk and self._is_due(uid)]
-            left, measured = due, set[str]()
+            self._measurements += bool(due)  # not with each question: their number in a period may always be the same
+            left, measured = in_order(due, self._walks, self._measurements), set[str]()
             while left:
                 left = await self._measure(left, measured)
             # Older figures that could not be renewed already include mounts and drivers.
@@ -95,6 +101,7 @@ class Metrics:
 
     def _forget_gone(self) -> None:
         self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
+        self._walks = {uid: walks for uid, walks in self._walks.items() if uid in self._pods}
         for known in (self._driver_figures, self._driver_asked, self._driver_errors):
             for key in [key for key in known if key[0] not in self._pods]:
                 del known[key]
@@ -107,8 +114,10 @@ class Metrics:
     async def _measure(self, uids: list[str], measured: set[str]) -> list[str]:
         """Measure these pods and add their UIDs to `measured`; returns the pods left to measure."""
         now, began = time.time(), time.monotonic()
+        number = self._measurements // max(1, len(self._walks))  # the next one when each pod was the first once
+        steps = [Measure(uid, began + WALK_S, self._walks.get(uid, {}), number) for uid in uids]
         try:
-            outcomes = await self._pool.run(*(Measure(uid) for uid in uids), niced=True)
+            outcomes = await self._pool.run(*steps, niced=True)
         except HelperHung as hung:
             uid = uids[hung.index]
             log.warning("cannot measure the volumes of pod %s: %s does not answer", uid, hung.name)
@@ -126,6 +135,9 @@ class Metrics:
                 log.warning("cannot measure the volumes of pod %s: %s", uid, outcome.error)
             else:
                 self._latest[uid] = PodVolumeUsage(pod_uid=uid, time=now, volumes=outcome.usages)
+                self._walks.pop(uid, None)
+                if outcome.walks:
+                    self._walks[uid] = outcome.walks
                 measured.add(uid)
         return []
 

@@ -12,19 +12,27 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Plugin, not_supported
+from actors.volume.plugins.base import (
+    AFFINITY_FAILED,
+    ATTACH_FAILED,
+    SET_UP_FAILED,
+    CannotMount,
+    Plugin,
+    not_supported,
+)
 from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin, MigratedPlugin
-from actors.volume.plugins.csi import ATTACH_FAILED, CsiPlugin
+from actors.volume.plugins.csi import CsiPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
 from actors.volume.plugins.host_path import HostPathPlugin
 from actors.volume.plugins.mounted import NfsPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
 from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
 from actors.volume.steps.codec import SetUp
+from actors.volume.steps.errors import SET_UP_DEVICE_FAILED
 from actors.volume.steps.volumes import EmptyDir
 from proto.common.backoff import Backoff
 from proto.pods.objects import ObjectRef
-from proto.v1 import Pod, Volume
+from proto.v1 import Container, EphemeralContainer, Pod, Volume
 from proto.v1.scalars.base import json_name
 from proto.v1.volumes.migrated import MIGRATED
 from proto.v1.volumes.volume import VOLUME_SOURCES
@@ -53,11 +61,30 @@ _DISABLED = {
 }
 """Volume sources that the kubelet has disabled, with its message."""
 
+GROW_FAILED = "NodeExpandVolume.NodeExpandVolume failed"
+GROW_FAILED_FIRST = "MountVolume.Setup failed while expanding volume"
+MAP_AFFINITY_FAILED = "MapVolume.NodeAffinity check failed"
+_OF_DEVICES = {
+    SET_UP_FAILED: SET_UP_DEVICE_FAILED,
+    ATTACH_FAILED: "MapVolume.WaitForAttach failed",
+    AFFINITY_FAILED: MAP_AFFINITY_FAILED,
+    GROW_FAILED_FIRST: "MapVolume.MarkVolumeAsMounted failed while expanding volume",
+}
+"""The kubelet's names of failed operations on raw devices, by those of file systems."""
+ATTACHING = frozenset({ATTACH_FAILED, _OF_DEVICES[ATTACH_FAILED]})
+"""Waits for an attachment."""
+
 NOT_IN_TIME = "context deadline exceeded"
 RETRY = Backoff(0.5, cap_s=122.0)
 """The kubelet's: 500 ms, doubled with each failure in a row, up to 2 minutes and 2 seconds."""
 MAY_WAIT_S = 123.0
 """Longest wait of a pod for its volumes; the kubelet's podAttachAndMountTimeout."""
+QUIET_REFRESHES = 4
+"""Failed refreshes of a mounted volume in a row, 7.5 s with RETRY, that are no event.
+
+Deletion of a namespace or of a manifest deletes objects shortly before their pods. The kubelet refreshes a volume once
+a minute, so it seldom sees this.
+"""
 SOON_S = 2.0
 """An attachment takes some seconds, and a node may not watch it."""
 
@@ -69,6 +96,8 @@ class Wanted:
     volume: Volume
     plugin: Plugin
     refs: tuple[ObjectRef, ...] = ()
+    is_device: bool = False
+    """Containers use it as a raw device."""
 
     @property
     def name(self) -> str:
@@ -87,25 +116,32 @@ def wanted_volumes(pod: Pod) -> dict[str, Wanted]:
     if missing:
         raise CannotMount(unmounted_message(missing, missing, "no such volume in the pod"), retry=False)
     # An image is mounted by the runtime, for each container: there is nothing to set up.
-    return {volume.name: _wanted(pod, volume) for volume in volumes if volume.image is None}
+    devices = _devices(pod)
+    return {one.name: _wanted(pod, one, is_device=one.name in devices) for one in volumes if one.image is None}
 
 
 def used_names(pod: Pod) -> frozenset[str]:
     """Names of the volumes that a container mounts or uses as a device; other volumes are not set up."""
-    spec = pod.spec
-    containers = (*spec.init_containers, *spec.containers, *spec.ephemeral_containers)
-    mounts = {mount.name for container in containers for mount in container.volume_mounts}
-    return frozenset(mounts | {device.name for container in containers for device in container.volume_devices})
+    mounts = frozenset(mount.name for container in _containers(pod) for mount in container.volume_mounts)
+    return mounts | _devices(pod)
 
 
-def _wanted(pod: Pod, volume: Volume) -> Wanted:
+def _containers(pod: Pod) -> tuple[Container | EphemeralContainer, ...]:
+    return (*pod.spec.init_containers, *pod.spec.containers, *pod.spec.ephemeral_containers)
+
+
+def _devices(pod: Pod) -> frozenset[str]:
+    return frozenset(device.name for container in _containers(pod) for device in container.volume_devices)
+
+
+def _wanted(pod: Pod, volume: Volume, *, is_device: bool) -> Wanted:
     check_component(volume.name)
     source = next((source for source in VOLUME_SOURCES if getattr(volume, source) is not None), "empty_dir")
     plugin = PLUGINS.get(source)
     if plugin is None:
         problem = _DISABLED.get(source, not_supported("volumes", json_name(source)))
         raise CannotMount(set_up_message(volume.name, problem), retry=False)
-    return Wanted(volume, plugin, plugin.refs(pod, volume))
+    return Wanted(volume, plugin, plugin.refs(pod, volume), is_device)
 
 
 # The actual state of one volume
@@ -182,6 +218,17 @@ def failed(actual: Actual, error: CannotMount, now: float) -> Actual:
     )
 
 
+def operation(stage: str, wanted: Wanted | None) -> str:
+    """The kubelet's name of a failed operation on this volume; see CannotMount.stage."""
+    return _OF_DEVICES.get(stage, stage) if wanted is not None and wanted.is_device else stage
+
+
+def is_quiet(wanted: Wanted | None, actual: Actual) -> bool:
+    """True for a failure that no event reports: its volume has older content of API objects, and few tries failed."""
+    refresh = wanted is not None and wanted.plugin.refreshes and actual.mounted
+    return refresh and actual.failures <= QUIET_REFRESHES
+
+
 def hung(actual: Actual, since: float, pid: int, now: float) -> Actual:
     """State after a call that did not return, first made at `since` (Unix seconds)."""
     began = actual.hung_since or since
@@ -240,7 +287,7 @@ def overdue_message(wanted: Iterable[str], actual: Mapping[str, Actual], unix_no
     states = {name: one for name in wanted if not (one := actual.get(name, NEW)).mounted or one.unresponsive}
     if not states or any(one.error and not one.stage for one in states.values()):
         return ""
-    unattached = [name for name, one in states.items() if one.error and one.stage == ATTACH_FAILED]
+    unattached = [name for name, one in states.items() if one.error and one.stage in ATTACHING]
     silent = {name: one.hung_since for name, one in states.items() if one.hung_since}
     error = unresponsive_message(silent, unix_now) if silent else NOT_IN_TIME
     return f"Unable to attach or mount volumes: {unmounted_message(states, (), error, unattached)}"

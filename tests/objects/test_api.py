@@ -395,6 +395,26 @@ def test_refused_driver_blocks_no_other(control_plane: ControlPlane) -> None:
         wait_for(lambda: own.api()["csi"] == "written", 20, "without them")
 
 
+@pytest.mark.parametrize("size", [1000, 4 << 20], ids=["for the CSINode", "for any request"])
+def test_driver_whose_node_id_is_too_long_blocks_no_other(control_plane: ControlPlane, size: int) -> None:
+    bad, good = CsiDriver(name="bad.csi", node_id="n" * size), CsiDriver(name="good.csi", node_id="n")
+    late = CsiDriver(name="late.csi", node_id="n")
+    with world(control_plane) as own:
+        own.process.tell(SetCsiDrivers(drivers=(bad,), complete=True))
+        wait_for(lambda: own.process.ask(GetCsiNodeState()).written, 20, "the Node may be Ready")
+        own.process.tell(SetCsiDrivers(drivers=(bad, good), complete=True))
+        wait_for(lambda: set(drivers_of(own)) == {"good.csi"}, 20, "it is written")
+        own.process.tell(SetCsiDrivers(drivers=(bad, good, late), complete=True))
+        wait_for(lambda: set(drivers_of(own)) == {"good.csi", "late.csi"}, 20, "so is a later one")
+        wait_for(lambda: "CSI driver bad.csi is left out: " in own.api()["csi"], 10, "reported")
+        version = csi_node(own)["metadata"]["resourceVersion"]
+        own.process.tell(SetCsiDrivers(drivers=(bad, late, good), complete=True))
+        wait_for(lambda: "CSI driver bad.csi is left out: " in own.api()["csi"], 10, "tried again")
+        assert csi_node(own)["metadata"]["resourceVersion"] == version, "entries come and go with no try"
+        own.process.tell(SetCsiDrivers(drivers=(late,), complete=True))
+        wait_for(lambda: set(drivers_of(own)) == {"late.csi"} and own.api()["csi"] == "written", 20, "without them")
+
+
 def test_after_kill_9_everything_is_followed_again(one: World) -> None:
     one.config_map("survives", "1")
     uid = one.pod("survivor", config_maps=("survives",))

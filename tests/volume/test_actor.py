@@ -8,13 +8,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from actors._host.files.mounts import mounts_under
 from proto.agent.actor import Describe
+from proto.pods.events import RecordEvent
 from proto.pods.pod_workers import VolumesMounted
 from proto.pods.volume import MountPod, UnmountPod
 from proto.v1 import (
     Container,
+    DownwardAPIVolumeFile,
+    DownwardAPIVolumeSource,
     EmptyDirVolumeSource,
     HostPathVolumeSource,
     ISCSIVolumeSource,
@@ -25,6 +29,7 @@ from proto.v1 import (
     VolumeMount,
 )
 from proto.v1.containers.security import PodSecurityContext
+from proto.v1.meta import ObjectFieldSelector
 from proto.wire.errors import Refused
 from proto.wire.message import Done
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
@@ -133,6 +138,36 @@ def test_failed_host_path_names_the_volume_and_is_retried(actor: ActorProcess, t
     wait_for(lambda: told.of(VolumesMounted) == [VolumesMounted(pod_uid=UID)], what="pod_workers hears of it")
     assert set(actor.ask(MountPod(pod=pod(empty("e"), host("h", path, "Directory")))).host_paths) == {"e", "h"}
     actor.ask(UnmountPod(pod_uid=UID))
+
+
+def long_names(name: str, count: int) -> Volume:
+    """A volume of files that each hold the pod's name."""
+    field = ObjectFieldSelector(field_path="metadata.name")
+    items = tuple(DownwardAPIVolumeFile(path=str(number), field_ref=field) for number in range(count))
+    return Volume(name=name, downward_api=DownwardAPIVolumeSource(items=items))
+
+
+SMALL = """
+from actors.volume.plugins import payload
+payload.MAX_VOLUME_BYTES, payload.MAX_POD_BYTES = 2000, 3000
+"""
+
+
+def test_files_that_are_too_large_are_an_event_of_their_volume() -> None:
+    with actor_process("volume", peers=("pod_workers", "objects", "events"), prelude=SMALL) as actor:
+        spec = pod(long_names("one", 21), long_names("two", 20), long_names("three", 15))
+        spec = replace(spec, metadata=replace(spec.metadata, name="x" * 100, namespace="ns"))
+        with pytest.raises(Refused):
+            actor.ask(MountPod(pod=spec))
+        events = actor.peers["events"]
+        found = wait_for(lambda: len(events.of(RecordEvent)) >= 2 and events.of(RecordEvent), what="the events")
+        assert {one.reason for one in found} == {"FailedMount"}
+        first, second = sorted(one.message for one in found[:2])
+        failed = 'MountVolume.SetUp failed for volume "{}" : Too long: '
+        assert first.startswith(failed.format("one") + "its files may not be more than 2000 bytes together")
+        assert second.startswith(failed.format("three") + "the files of a pod's volumes may not be more ")
+        assert 'than 3000 bytes together; this one has 1500, and "two" have 2000;' in second
+        actor.ask(UnmountPod(pod_uid=UID))
 
 
 def test_a_source_that_is_not_supported_is_refused_for_good(actor: ActorProcess) -> None:
@@ -279,3 +314,49 @@ def test_hung_and_failed_pods_show_in_describe(actor: ActorProcess) -> None:
     assert state["hung"] == {}
     actor.ask(UnmountPod(pod_uid=UID))
     assert actor.ask(Describe()).state["pods"] == 0
+
+
+# Mounts beneath a volume of files
+
+
+def labelled(label: str, *ephemeral: str) -> Pod:
+    """A pod with its label in the file `label` of the volume `v`; its container mounts it at /v.
+
+    An ephemeral container mounts `v` at the first path, and an emptyDir at the second.
+    """
+    item = DownwardAPIVolumeFile(path="label", field_ref=ObjectFieldSelector(field_path="metadata.labels['a']"))
+    files = Volume(name="v", downward_api=DownwardAPIVolumeSource(items=(item,)))
+    mounts = tuple(VolumeMount(name=name, mount_path=path) for name, path in zip("ve", ephemeral, strict=False))
+    spec = PodSpec(
+        volumes=(files, empty("e")),
+        containers=(Container(name="c", volume_mounts=(VolumeMount(name="v", mount_path="/v"),)),),
+        ephemeral_containers=(Container(name="d", volume_mounts=mounts),) if mounts else (),
+    )
+    return Pod(metadata=ObjectMeta(uid=UID, labels={"a": label}), spec=spec)
+
+
+@pytest.mark.parametrize(
+    "ephemeral",
+    [
+        ("/v", "/v/ok"),
+        ("/v", "/v/..x"),
+        ("/v", "/v/..data/x"),
+        ("/v", "/v" + "/d" * 70),
+        ("/v", "/v/" + "x" * 256),
+        ("../v", "/else"),
+    ],
+)
+@pytest.mark.parametrize("restarted", [False, True])
+@pytest.mark.needs("mounts")
+def test_no_ephemeral_container_stops_a_refresh(
+    actor: ActorProcess, ephemeral: tuple[str, str], restarted: bool
+) -> None:
+    directory = Path(actor.ask(MountPod(pod=labelled("1"))).host_paths["v"])
+    for label in ("2", "3"):
+        actor.ask(MountPod(pod=labelled(label, *ephemeral)))
+        assert (directory / "label").read_text() == label
+        assert actor.ask(Describe()).state["failed"] == {}
+        assert (directory / "ok").is_dir() == ephemeral[1].endswith("ok")
+        if restarted:
+            actor.restart()
+    actor.ask(UnmountPod(pod_uid=UID))

@@ -89,6 +89,7 @@ class Churn(threading.Thread):
 
 
 @pytest.mark.needs("mounts")
+@pytest.mark.timeout(120 + 6 * KILLS)
 def test_kills_at_random_moments_under_churn() -> None:
     with ActorProcess("volume", None, ("pod_workers", "objects")) as actor:
         actor.peers["objects"].answers[GetObjects] = objects
@@ -130,14 +131,15 @@ def test_helper_ends_with_its_actor_and_when_idle() -> None:
     prelude = "from actors.volume.helper import pool; pool.IDLE_S = 5.0\n"
     with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=prelude) as actor:
         actor.ask(MountPod(pod=pod(empty("e"))))
-        (first,) = helpers(actor)
-        assert Path(f"/proc/{first}/cmdline").read_bytes().startswith(b"supervisor: volume helper")
+        first = helpers(actor)  # the actor's first look at the root directory may have one beside the pod's
+        titles = [Path(f"/proc/{pid}/cmdline").read_bytes() for pid in first]
+        assert any(title.startswith(b"supervisor: volume helper") for title in titles)
         actor.kill()
-        wait_for(lambda: not alive(first), what="the helper has ended with its actor")
+        wait_for(lambda: not any(map(alive, first)), what="the helpers have ended with their actor")
         actor.start()
         actor.ask(MountPod(pod=pod(empty("f"))))
-        (second,) = helpers(actor)
-        os.kill(second, signal.SIGKILL)
+        for pid in helpers(actor):
+            os.kill(pid, signal.SIGKILL)
         wait_for(lambda: set(actor.ask(MountPod(pod=pod(empty("g")))).host_paths) == {"g"}, what="another one comes")
-        wait_for(lambda: not helpers(actor), 20, "the helper has ended for want of work")
+        wait_for(lambda: not helpers(actor), 20, "the helpers have ended for want of work")
         actor.ask(UnmountPod(pod_uid="0b0f1f7e-1111-2222-3333-444444444444"))

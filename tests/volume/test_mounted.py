@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import signal
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,8 @@ import msgspec
 import pytest
 
 from actors._host.files.mounts import mounts_under
+from actors.volume.helper.dedicated import EACH
+from proto.agent.actor import Describe
 from proto.pods.events import RecordEvent
 from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
 from proto.pods.pod_workers import VolumesMounted
@@ -38,8 +42,21 @@ A, B = "aaaaaaaa-1111-2222-3333-444444444444", "bbbbbbbb-1111-2222-3333-44444444
 
 @pytest.fixture
 def actor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[ActorProcess]:
+    """With the real deadlines: a file system is made in one step, which takes seconds on a slow disk."""
     monkeypatch.setenv("PATH", nfs_client(tmp_path / "bin"))
-    with actor_process("volume", peers=("pod_workers", "objects", "events"), prelude=SLOW) as process:
+    with started() as process:
+        yield process
+
+
+@pytest.fixture
+def slow() -> Iterator[ActorProcess]:
+    with started(SLOW) as process:
+        yield process
+
+
+@contextmanager
+def started(prelude: str = "") -> Iterator[ActorProcess]:
+    with actor_process("volume", peers=("pod_workers", "objects", "events"), prelude=prelude) as process:
         os.makedirs(process.settings.root_dir, exist_ok=True)
         try:
             yield process
@@ -174,6 +191,18 @@ def test_a_volume_for_one_pod_is_refused_to_the_next(actor: ActorProcess, tmp_pa
     actor.ask(UnmountPod(pod_uid=B))
 
 
+@pytest.mark.needs("mounts")
+def test_a_claim_that_is_deleted_serves_its_pod_after_a_kill(actor: ActorProcess, tmp_path: Path) -> None:
+    data, volume = claimed(local={"path": str(tmp_path)})
+    serve(actor, data, volume)
+    path = mount(actor, user(A))
+    deleted = {"deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["kubernetes.io/pvc-protection"]}
+    serve(actor, {**data, "metadata": {**data["metadata"], **deleted}}, volume)
+    actor.restart()
+    assert mount(actor, user(A)) == path
+    actor.ask(UnmountPod(pod_uid=A))
+
+
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[str]:
     """An empty disk."""
@@ -201,20 +230,20 @@ def test_disk_is_formatted_once_and_mounted_while_used(actor: ActorProcess, disk
 
 
 @pytest.mark.needs("mounts")
-def test_slow_change_of_ownership_is_an_event(actor: ActorProcess, tmp_path: Path) -> None:
+def test_slow_change_of_ownership_is_an_event(slow: ActorProcess, tmp_path: Path) -> None:
     shared = tmp_path / "shared"
     shared.mkdir()
     for number in range(80):
         (shared / str(number)).touch()
-    serve(actor, *claimed(local={"path": str(shared)}))
-    mount(actor, user(A, security_context=PodSecurityContext(fs_group=4321)))
-    said = [(one.involved.uid, one.type, one.message) for one in events(actor, "VolumePermissionChangeInProgress")]
+    serve(slow, *claimed(local={"path": str(shared)}))
+    mount(slow, user(A, security_context=PodSecurityContext(fs_group=4321)))
+    said = [(one.involved.uid, one.type, one.message) for one in events(slow, "VolumePermissionChangeInProgress")]
     what = f"Setting volume ownership for {A}/volumes/kubernetes.io~local-volume/pv"
     assert {one[:2] for one in said} == {(A, "Warning")}
     assert said[0][2].startswith(f"{what} is taking longer than expected, consider using OnRootMismatch - https://")
     counts = [int(re.fullmatch(rf"{what}, processed (\d+) files\.", one[2]).group(1)) for one in said[1:]]  # type: ignore[union-attr]
     assert counts == sorted(counts) != []
-    actor.ask(UnmountPod(pod_uid=A))
+    slow.ask(UnmountPod(pod_uid=A))
 
 
 @pytest.mark.needs("loop devices")
@@ -351,8 +380,8 @@ def test_claim_figures_are_of_its_mounted_file_system(actor: ActorProcess, disk:
     wait_for(lambda: mounted(actor) == [], what="the disk is unmounted")
 
 
-def nfs(server: str) -> Pod:
-    return pod(Volume(name="v", nfs=NFSVolumeSource(server=server, path="/export")), uid=A)
+def nfs(server: str, uid: str = A) -> Pod:
+    return pod(Volume(name="v", nfs=NFSVolumeSource(server=server, path="/export")), uid=uid)
 
 
 @pytest.mark.needs("mounts")
@@ -390,14 +419,79 @@ def test_a_server_that_is_down_holds_up_its_pod_only(actor: ActorProcess, tmp_pa
         actor.ask(MountPod(pod=nfs("down")), 0.5)
     mount(actor, user(B))
     actor.ask(UnmountPod(pod_uid=B))
-    (waiting,) = wait_for(
-        lambda: [pid for pid in os.listdir("/proc") if pid.isdigit() and b"down:/export" in command(pid)],
-        what="mount(8) is under way",
-    )
+    place = f"{actor.settings.root_dir}/pods/{A}/".encode()  # other tests mount such an export beside
+
+    def mounting() -> list[str]:
+        lines = ((pid, command(pid)) for pid in os.listdir("/proc") if pid.isdigit())
+        return [pid for pid, line in lines if b"down:/export" in line and place in line]
+
+    wait_for(mounting, what="mount(8) is under way")
     actor.kill()
-    wait_for(lambda: b"down:" not in command(waiting), what="a mount that nobody waits for any more is given up")
+    wait_for(lambda: not mounting(), what="a mount that no pod waits for any more is given up")
     actor.start()
     actor.ask(UnmountPod(pod_uid=A))
+
+
+@pytest.mark.needs("mounts")
+def test_a_server_that_is_down_takes_a_bounded_number_of_helpers(actor: ActorProcess) -> None:
+    uids = [f"{number:08}-1111-2222-3333-444444444444" for number in range(EACH + 20)]
+    for uid in uids:
+        actor.tell(MountPod(pod=nfs("down", uid)))
+
+    def of_server() -> dict[str, int] | None:
+        return actor.ask(Describe()).state["helpers"]["dedicated"]["owners"].get("server down")
+
+    wait_for(lambda: of_server() == {"busy": EACH, "queued": 20}, what="the others wait for their turn")
+    assert actor.ask(Describe()).state["helpers"]["forked"] == EACH
+    mount(actor, nfs("server", B))
+    actor.ask(UnmountPod(pod_uid=B))
+    actor.ask(UnmountPod(pod_uid=uids[-1]))
+    assert of_server() == {"busy": EACH, "queued": 19}, "a pod that goes need not wait for its turn"
+    before = actor.ask(Describe()).state["helpers"]["forked"]
+    for pid in wait_for(lambda: len(found := under_way(actor)) >= EACH and found, what="mount(8)"):
+        os.kill(int(pid), signal.SIGKILL)
+    wait_for(lambda: actor.ask(Describe()).state["helpers"]["forked"] >= before + EACH, what="others begin")
+    actor.kill()
+    wait_for(lambda: not under_way(actor), what="no mount(8) stays")
+    actor.start()
+    for uid in uids:
+        actor.ask(UnmountPod(pod_uid=uid))
+
+
+@pytest.mark.needs("mounts")
+def test_a_pod_that_waits_for_a_server_keeps_no_disk_from_others(actor: ActorProcess, tmp_path: Path) -> None:
+    serve(actor, *claimed(local={"path": str(tmp_path)}))
+    remote, local = Volume(name="n", nfs=NFSVolumeSource(server="down", path="/export")), user(A)
+    both = pod(remote, *local.spec.volumes, uid=A)
+    actor.tell(MountPod(pod=msgspec.structs.replace(both, metadata=local.metadata)))
+    (waiting,) = wait_for(lambda: under_way(actor), what="mount(8) is under way")
+    mount(actor, user(B))
+    actor.ask(UnmountPod(pod_uid=B))
+    os.kill(int(waiting), signal.SIGKILL)
+    wait_for(lambda: of_pod(A) in mounted(actor), what="its own disk follows")
+    actor.kill()
+    wait_for(lambda: not under_way(actor), what="no mount(8) stays")
+    actor.start()
+    actor.ask(UnmountPod(pod_uid=A))
+
+
+@pytest.mark.needs("mounts")
+def test_removal_waits_for_no_step_that_has_not_begun(actor: ActorProcess) -> None:
+    servers = [Volume(name=name, nfs=NFSVolumeSource(server=name, path="/export")) for name in ("down", "second-down")]
+    actor.tell(MountPod(pod=pod(*servers, uid=A)))
+    (waiting,) = wait_for(lambda: under_way(actor), what="mount(8) is under way")
+    actor.tell(UnmountPod(pod_uid=A))
+    wait_for(lambda: actor.ask(Describe()).state["busy"] == [A], what="the removal waits for the first server")
+    os.kill(int(waiting), signal.SIGKILL)
+    actor.ask(UnmountPod(pod_uid=A))
+    assert actor.ask(Describe()).state["pods"] == 0
+    assert under_way(actor) == under_way(actor, "second-down") == []
+
+
+def under_way(actor: ActorProcess, server: str = "down") -> list[str]:
+    """Processes of mount(8) for the actor's pods of the server."""
+    root = f"\0{server}:/export\0{actor.settings.root_dir}/".encode()
+    return [pid for pid in os.listdir("/proc") if pid.isdigit() and root in command(pid)]
 
 
 def command(pid: str) -> bytes:

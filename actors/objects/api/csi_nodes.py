@@ -8,14 +8,14 @@ from __future__ import annotations
 import logging
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any, NamedTuple
 
 from actors._base import Actor, Future
 from actors._base.messaging.tasks import first_of
 from actors._kube.back_off import ApiBackoff
 from actors._kube.client import MERGE, KubeClient
-from actors._kube.errors import AlreadyExists, ApiError, Conflict, Forbidden, Invalid, NotFound
+from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
 from actors.objects import csi_node
 from proto.pods.objects import CsiDriver, SetCsiDrivers
 
@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 
 CONFLICTS = 5
 """Consecutive conflicts before a retry with back-off."""
+REFUSALS = frozenset({400, 403, 413, 422})
+"""HTTP statuses of what the server does not take; a driver's name, ID or topology may be the reason."""
 
 
 class _Drivers(NamedTuple):
@@ -110,14 +112,7 @@ class CsiNodes:
             return
         uid, wanted, all_ = node["metadata"].get("uid") or "", self._drivers, self._all
         drivers = await self._patch_node(node, wanted, all_=all_)
-        for attempt in range(CONFLICTS):
-            try:
-                await self._write_csi_node(uid, drivers)
-                break
-            except (Conflict, AlreadyExists):
-                if attempt == CONFLICTS - 1:
-                    raise
-        self.was_written = True
+        drivers = await self._write_accepted(uid, drivers)
         drivers.check()
         if wanted == self._drivers and all_ == self._all:
             self._written_for = uid
@@ -130,7 +125,8 @@ class CsiNodes:
         try:
             await self._patch(node, patch)
             return _Drivers(drivers, all_, {})
-        except (Invalid, Forbidden) as error:
+        except ApiError as error:
+            _check_refusal(error)
             log.debug("the Node %s is patched for each CSI driver: %s", self._name, error)
         accepted: tuple[CsiDriver, ...] = ()
         refused: dict[str, ApiError] = {}
@@ -138,11 +134,13 @@ class CsiNodes:
             try:
                 node = await self._patch(node, csi_node.node_patch(node, (driver,), all_=False)[0])
                 accepted += (driver,)
-            except (Invalid, Forbidden) as error:
+            except ApiError as error:
+                _check_refusal(error)
                 refused[driver.name] = error
         try:
             await self._patch(node, csi_node.node_patch(node, accepted, all_=all_, left=refused)[0])
-        except (Invalid, Forbidden) as error:
+        except ApiError as error:
+            _check_refusal(error)
             refused[""] = error
         return _Drivers(accepted, all_, refused)
 
@@ -150,25 +148,69 @@ class CsiNodes:
         """The Node after the patch."""
         return node if patch is None else await self._client.patch(f"/api/v1/nodes/{self._name}", patch, MERGE)
 
-    async def _write_csi_node(self, uid: str, drivers: _Drivers) -> None:
-        path = f"{csi_node.PATH}/{self._name}"
+    async def _write_accepted(self, uid: str, drivers: _Drivers) -> _Drivers:
+        """Write the CSINode. Drivers that the server refuses are left out, as in the kubelet.
+
+        It is written without new drivers first, because the node becomes Ready with it. Existing entries stay: volumes
+        are attached by them.
+        """
         try:
-            existing = await self._client.get(path)
+            await self._write_csi_node(uid, drivers)
+            self.was_written = True
+            return drivers
+        except ApiError as error:
+            _check_refusal(error)
+            log.debug("the CSINode %s is written for each CSI driver: %s", self._name, error)
+        names = frozenset(one.name for one in drivers.accepted)
+        taken = drivers._replace(accepted=())
+        await self._write_csi_node(uid, taken, names)
+        self.was_written = True
+        for driver in drivers.accepted:
+            more = taken._replace(accepted=(*taken.accepted, driver))
+            try:
+                await self._write_csi_node(uid, more, names)
+                taken = more
+            except ApiError as error:
+                _check_refusal(error)
+                taken.refused[driver.name] = error
+        return taken
+
+    async def _write_csi_node(self, uid: str, drivers: _Drivers, left: Collection[str] = ()) -> None:
+        """Write the CSINode, over conflicts. Existing entries of drivers that are `left` or refused stay."""
+        for attempt in range(CONFLICTS):
+            try:
+                await self._try_csi_node(uid, drivers, {*drivers.refused, *left})
+                return
+            except (Conflict, AlreadyExists):
+                if attempt == CONFLICTS - 1:
+                    raise
+
+    async def _try_csi_node(self, uid: str, drivers: _Drivers, left: Collection[str]) -> None:
+        path = f"{csi_node.PATH}/{self._name}"
+
+        def wanted(existing: dict[str, Any] | None) -> dict[str, Any]:
+            complete = drivers.complete
+            return csi_node.wanted(self._name, uid, existing, drivers.accepted, all_=complete, left=left)
+
+        try:
+            existing = await self._client.get(path, shape=csi_node.CsiNode)
         except NotFound:
-            await self._client.create(csi_node.PATH, self._wanted(uid, None, drivers))
+            await self._client.create(csi_node.PATH, wanted(None))
             return
         if _owner(existing) not in ("", uid):
             # It belongs to an earlier Node of that name, with other drivers.
             await self._client.delete(path)
-            await self._client.create(csi_node.PATH, self._wanted(uid, None, drivers))
+            await self._client.create(csi_node.PATH, wanted(None))
             return
-        node = self._wanted(uid, existing, drivers)
+        node = wanted(existing)
         if not csi_node.same(node, existing):
             await self._client.update(path, node)
 
-    def _wanted(self, uid: str, existing: dict[str, Any] | None, drivers: _Drivers) -> dict[str, Any]:
-        accepted, complete, refused = drivers
-        return csi_node.wanted(self._name, uid, existing, accepted, all_=complete, left=refused)
+
+def _check_refusal(error: ApiError) -> None:
+    """Raise the error unless the server would refuse the same write again."""
+    if error.status not in REFUSALS:
+        raise error
 
 
 def _owner(existing: dict[str, Any]) -> str:

@@ -62,7 +62,7 @@ class Issuer:
             answer = await retry_forbidden(
                 self._actor, lambda: self._client.request("POST", path, obj=body, timeout_s=ISSUE_S)
             )  # fmt: skip
-            token = tokens.issued(answer, random.random())
+            token = tokens.issued(answer, random.random(), time.time())
         finally:
             self._under_way.pop(request, None)
         self._cache.keep(request, token, time.time())

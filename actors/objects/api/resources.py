@@ -9,6 +9,7 @@ from urllib.parse import quote
 import msgspec
 
 from actors._files.typed import without_nulls
+from actors._kube import shapes
 from actors.objects.parsing.load import content_version
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.cluster import Service
@@ -65,28 +66,53 @@ def only(ref: ObjectRef) -> dict[str, str]:
     return {"fieldSelector": f"metadata.name={ref.name}"}
 
 
+class _WithData(shapes.Stored, rename="camel"):
+    """A Secret or ConfigMap."""
+
+    data: dict[str, str] | None = None
+    binary_data: dict[str, str] | None = None
+    type: str | None = None
+    immutable: bool | None = None
+
+
+_SHAPES = {"Node": shapes.Node} | dict.fromkeys(DATA_KINDS, _WithData)
+
+
 def ref_of(kind: str, item: Object) -> ObjectRef:
-    """Reference to an API object."""
-    meta = item["metadata"]
-    return ObjectRef(kind=kind, namespace=meta.get("namespace") or "", name=meta["name"])
+    """Reference to an API object. Raises ValueError for an object without a name."""
+    meta = msgspec.convert(item.get("metadata"), shapes.Meta)
+    if not meta.name:
+        raise ValueError("the object has no name")
+    return ObjectRef(kind=kind, namespace=meta.namespace or "", name=meta.name)
 
 
 def api_object(kind: str, item: Object) -> ApiObject:
-    """Convert an API object. Raises ValueError, KeyError or TypeError for an invalid one."""
+    """Convert an API object. Raises ValueError for an invalid one."""
+    msgspec.convert(item, _SHAPES.get(kind, shapes.Stored))
     ref, version = ref_of(kind, item), item["metadata"].get("resourceVersion") or ""
     if kind in DATA_KINDS:
         return _with_data(ref, version, item)
-    if kind == "Service":
-        # There may be thousands of Services; only these fields are needed.
-        document = msgspec.to_builtins(msgspec.convert(without_nulls(item), Service))
-    elif kind == "Node":
-        document = node_document(item)
+    try:
+        document = _document(kind, item)
+        msgspec.msgpack.encode(document)  # as in the answer to a peer
+    except (OverflowError, RecursionError) as error:
+        raise ValueError("a number has more than 64 bits, or the object is nested too deeply") from error
+    if kind == "Node":
         version = content_version(document)
         document["status"]["volumesAttached"] = _volumes_attached(item)
-    else:
-        document = without_nulls(item)
-        document["metadata"].pop("managedFields", None)
     return ApiObject(ref=ref, resource_version=version, document=document)
+
+
+def _document(kind: str, item: Object) -> Object:
+    if kind == "Node":
+        return node_document(item)
+    document: Object = without_nulls(item)
+    if kind == "Service":
+        # There may be thousands of Services; only these fields are needed.
+        document = msgspec.to_builtins(msgspec.convert(document, Service))
+    else:
+        document["metadata"].pop("managedFields", None)
+    return document
 
 
 def node_document(item: Object) -> Object:

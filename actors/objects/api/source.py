@@ -150,7 +150,7 @@ class ApiSource:
             return api_object(ref.kind, item)
         except NotFound:
             return None
-        except (ValueError, KeyError, TypeError) as error:
+        except ValueError as error:
             text = f"cannot understand {ref.kind} {ref.namespace}/{ref.name}: {type(error).__name__}"
             raise ApiError(0, "Invalid", text) from None  # the cause may hold a value
 
@@ -171,7 +171,7 @@ class ApiSource:
         path = object_path(ObjectRef(kind="PersistentVolumeClaim", namespace=request.namespace, name=request.name))
         try:
             for _ in range(CONFLICTS):
-                claim = change(await self.client.request("GET", path, timeout_s=GET_S))
+                claim = change(await self.client.request("GET", path, timeout_s=GET_S, shape=claims.Claim))
                 if claim is None:
                     return
                 with suppress(Conflict):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from actors._kube.client import KubeClient
-from actors._kube.errors import NotFound, Unreachable
+from actors._kube.errors import NotFound
 from actors.objects.api.watching import NotSynced
 
 KIND = "ClusterTrustBundle"
@@ -25,13 +25,9 @@ async def path(client: KubeClient, timeout_s: float) -> str:
     """API path of the kind. Raises ApiError, and NotSynced with the kubelet's message when it is not served."""
     for version in _VERSIONS:
         try:
-            found = await client.request("GET", f"{_GROUP}/{version}", timeout_s=timeout_s)
+            found = await client.request("GET", f"{_GROUP}/{version}", timeout_s=timeout_s, shape=_Resources)
         except NotFound:
             continue
-        try:
-            resources = msgspec.convert(found, _Resources).resources or ()
-        except msgspec.ValidationError as error:
-            raise Unreachable(f"GET {_GROUP}/{version}: the answer is no list of resources: {error}") from error
-        if any(one.name == _PLURAL for one in resources):
+        if any(one.get("name") == _PLURAL for one in found.get("resources") or ()):
             return f"{_GROUP}/{version}/{_PLURAL}"
     raise NotSynced("ClusterTrustBundle projection is not supported in static kubelet mode")

@@ -81,7 +81,11 @@ class Followed(Listener):
     def changed(self, kind: str, item: dict[str, Any]) -> None:
         """See Listener."""
         self.error = None
-        ref = ref_of(self._kind, item)
+        try:
+            ref = ref_of(self._kind, item)
+        except ValueError as error:
+            self._unreadable(error)
+            return
         before = self._version(self.objects, ref)
         if kind == "DELETED":
             self.objects.pop(ref, None)
@@ -102,10 +106,14 @@ class Followed(Listener):
         for item in items:
             try:
                 found = api_object(self._kind, item)
-            except (ValueError, KeyError, TypeError) as error:
-                log.error("cannot understand an object of %s: %s", self._position.path, type(error).__name__)
+            except ValueError as error:
+                self._unreadable(error)
                 continue
             yield found.ref, found
+
+    def _unreadable(self, error: ValueError) -> None:
+        text = "cannot understand an object of %s: %s; this version of it is left out"
+        log.error(text, self._position.path, type(error).__name__)
 
     def _version(self, objects: dict[ObjectRef, ApiObject], ref: ObjectRef) -> str | None:
         found = objects.get(ref)

@@ -166,6 +166,7 @@ def _quantity_problems(record: Any) -> list[tuple[Path, str]]:
     elif isinstance(record, PersistentVolumeClaim):
         amounts["spec", "resources", "requests"] = record.spec.resources.requests
         amounts["status", "capacity"] = record.status.capacity
+        amounts["status", "allocatedResources"] = record.status.allocated_resources
     found: list[tuple[Path, str]] = []
     for path, resources in amounts.items():
         for name, amount in resources.items():

@@ -9,7 +9,7 @@ import fcntl
 import json
 import logging
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from typing import NamedTuple, TypeAlias
 
@@ -57,8 +57,12 @@ def read_data(place: str) -> dict[str, str]:
 
 def is_mount(path: str) -> bool:
     """True when the mount table has a mount there; the mounted file system itself is not touched."""
-    real = f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
+    real = _real(path)
     return any(one.mount_point == real for one in mounts.mounts_under(real))
+
+
+def _real(path: str) -> str:
+    return f"{os.path.realpath(os.path.dirname(path))}/{os.path.basename(path)}"
 
 
 def remove_place(place: str, mount: str) -> None:
@@ -162,6 +166,24 @@ def look(root: str, uid: str, *, warn: bool = False) -> tuple[tuple[Volume, ...]
             name = data.get("specVolID", directory)
             found.append(Volume(uid, name, data.get("driverName", ""), data.get("volumeHandle", ""), block=block))
     return tuple(found), tuple(unreadable)
+
+
+def mounted(root: str, uid: str, table: Collection[str]) -> set[str]:
+    """Names of the PersistentVolumes that a pod has mounted, also those with an unreadable record.
+
+    `table`: the mount points of the machine, or those below the directories of pods and raw devices.
+    """
+    return {
+        directory
+        for directory, place, mount_points, _ in (*_file_systems(root, uid), *_raw_devices(root, uid))
+        if any(_real(one) in table for one in mount_points) and not _is_ephemeral(place)
+    }
+
+
+def _is_ephemeral(place: str) -> bool:
+    with suppress(VolumeError):
+        return read_data(place).get("volumeLifecycleMode") == "Ephemeral"
+    return False
 
 
 _Place: TypeAlias = tuple[str, str, tuple[str, ...], bool]

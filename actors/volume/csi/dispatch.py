@@ -25,7 +25,8 @@ def carry_out(root: str, step: Driven, at: removal.At) -> Outcome:
         case Describe():
             return Outcome(driver=registration.describe(step.driver, mark))
         case CsiMount():
-            return Outcome(grown=operations.mount(root, step, mark))
+            grown = operations.mount(root, step, mark)
+            return Outcome(grown=grown.result, refusal=grown.refusal)
         case CsiUnmount():
             operations.unmount(root, step, mark)
         case CsiUnstage():

@@ -20,6 +20,8 @@ CALL_S = 120.0
 """The kubelet's deadline of a CSI call: drivers format disks and wait for networks."""
 MEET_S = 5.0
 """Deadline of calls that need only the driver process itself."""
+MOST_ERROR = 4096
+"""Characters of a driver's error. It goes into logs, events and a CSINode's or pod's messages."""
 MARK_S = 1.0
 """Period of the helper's progress marks during a call, so that only the call's deadline limits it."""
 
@@ -54,7 +56,7 @@ class Plugin:
                 continue
             except grpc.RpcError as error:
                 status: Any = error  # what a call raises is also a grpc.Call
-                raise CallFailed(go_name(status.code().name), status.details() or "") from None
+                raise CallFailed(go_name(status.code().name), (status.details() or "")[:MOST_ERROR]) from None
 
     def node(self, rpc: str, request: Any, timeout_s: float = CALL_S) -> Any:
         """Call an rpc of CSI's Node service. Raises CallFailed."""

@@ -16,19 +16,19 @@ from contextlib import suppress
 from actors.volume.csi import disk, policy, raw_block, requests, staged
 from actors.volume.csi.driver import CallFailed, Plugin, connected
 from actors.volume.csi.requests import Mark
-from actors.volume.ops import mounting, ownership
+from actors.volume.ops import ownership
 from actors.volume.ops.inside import DIRECTORY, opened
 from actors.volume.ops.setup import make_dirs
 from actors.volume.steps import places
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, CsiUnstage, Growth, Volume
-from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, CsiUnstage, Grown, Volume
+from actors.volume.steps.errors import MOUNT_DEVICE_FAILED, VolumeError
 from proto.plugins import csi_pb2
 from proto.pods.volume import VolumeUsage
 
 log = logging.getLogger(__name__)
 
 
-def mount(root: str, step: CsiMount, mark: Mark) -> Growth:
+def mount(root: str, step: CsiMount, mark: Mark) -> Grown:
     """Stage and publish the volume, and grow it if wanted. Raises VolumeError, OSError."""
     with connected(step.socket, mark) as plugin:
         publish = raw_block.mount if step.volume.block else _mount
@@ -37,17 +37,17 @@ def mount(root: str, step: CsiMount, mark: Mark) -> Growth:
     return grown
 
 
-def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
+def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Grown:
     volume = step.volume
     place = places.csi_volume_dir(root, volume.uid, volume.spec_name)
     target = f"{place}/mount"
-    capabilities = plugin.capabilities()
+    capabilities = _capabilities(root, step, plugin)
     capability = requests.capability(step, capabilities)
     staging = ""
     new = not os.path.exists(f"{place}/{disk.DATA}")
     stages = not step.ephemeral and "STAGE_UNSTAGE_VOLUME" in capabilities
     if stages and step.secrets.stage_error and not disk.is_staged(root, volume):
-        raise VolumeError(step.secrets.stage_error, mounting.MOUNT_DEVICE_FAILED)
+        raise VolumeError(step.secrets.stage_error, MOUNT_DEVICE_FAILED)
     disk.check_record(place, volume)
     disk.write_data(place, policy.volume_data(step))
     if stages:
@@ -72,6 +72,15 @@ def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
     grown = requests.grow(plugin, step, staging, target, capabilities)
     _give_to_group(step, capabilities, target, mark)
     return grown
+
+
+def _capabilities(root: str, step: CsiMount, plugin: Plugin) -> frozenset[str]:
+    try:
+        return plugin.capabilities()
+    except CallFailed as error:
+        if not step.ephemeral and not disk.is_staged(root, step.volume):
+            error.stage = MOUNT_DEVICE_FAILED
+        raise
 
 
 def _after_failure(error: CallFailed, place: str, staging: str, *, keep: bool) -> None:
@@ -99,6 +108,7 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.Volume
     except CallFailed as error:
         if error.final and new:
             disk.remove_place(place, "globalmount")
+        error.stage = MOUNT_DEVICE_FAILED
         raise
     return staging
 

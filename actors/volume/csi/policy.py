@@ -6,16 +6,23 @@ import hashlib
 import json
 import re
 from collections.abc import Collection, Iterable, Mapping
-from typing import Literal
 
 from actors._plugins import kinds
-from actors.volume.steps.csi import CsiMount, FsGroup, Growth
+from actors.volume.steps.csi import CsiMount, FsGroup
 from proto.common import rfc3339
+from proto.common.safe_text import clipped
 from proto.pods.objects import Token
 
-GrowthPhase = Literal["NodeResizeError", "NodeResizeInfeasible"]
 DEFAULT_GROUP_POLICY = "ReadWriteOnceWithFSType"
 POD_INFO = "csi.storage.k8s.io/"
+MOST_NAME = 63
+NAME_RULE = f"letters, digits, '-' and '.', a letter or digit around each '.', at most {MOST_NAME} characters"
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?(\.[A-Za-z0-9]([-A-Za-z0-9]*[A-Za-z0-9])?)*")
+"""A driver's name, by the CSI specification and the API server, which takes capitals too (ValidateCSIDriverName)."""
+MOST_NODE_ID_BYTES = 256
+"""By the CSI specification; a CSINode of older servers takes 192."""
+MOST_TOPOLOGY = 64 * 1024
+"""Characters of a node's topology. Each segment becomes a label, which has at most 380."""
 _UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
 
 ACCESS_MODES = {
@@ -33,26 +40,6 @@ _WITH_SINGLE_NODE_MULTI_WRITER = {
 def is_final(code: str) -> bool:
     """True when a call with this gRPC code (Go's name) certainly had no effect and has none later."""
     return code not in _UNCERTAIN
-
-
-def growth_failure(code: str) -> Literal["", "failed", "infeasible"]:
-    """Result of a failed growth: `failed` is retried, `infeasible` never; empty while the driver may still be at it.
-
-    Source: NodeExpand of pkg/volume/csi/expander.go.
-    """
-    if code in ("InvalidArgument", "OutOfRange", "NotFound"):
-        return "infeasible"
-    return "failed" if is_final(code) else ""
-
-
-def growth_phase(result: Growth, *, again: bool, withdrawn: bool) -> GrowthPhase:
-    """State of a failed growth in the claim's status; `again`: it had failed before.
-
-    `withdrawn`: the claim requests another size by now. Its owner takes the growth back, which the controllers only do
-    once the node has given up. Source: markExpansionInfeasible of pkg/volume/util/operationexecutor/node_expander.go.
-    """
-    given_up = result == "infeasible" or (again and withdrawn)
-    return "NodeResizeInfeasible" if given_up else "NodeResizeError"
 
 
 # Names and places
@@ -93,14 +80,14 @@ def chosen_version(versions: Iterable[str], driver: str) -> tuple[str, str]:
     if common:
         return max(common, key=_parts), ""
     return "", (
-        f"could not find a highest supported version from versions ({' '.join(versions)}) "
+        f"could not find a highest supported version from versions ({clipped(' '.join(versions))}) "
         f"reported by this driver: {driver}"
     )
 
 
 def _parts(version: str) -> tuple[int, ...]:
     """(1, 2, 0) of `v1.2.0`; empty for an invalid version."""
-    found = re.fullmatch(r"v?(\d+)\.(\d+)(?:\.(\d+))?(?:[-+].*)?", version)
+    found = re.fullmatch(r"v?(\d{1,9})\.(\d{1,9})(?:\.(\d{1,9}))?(?:[-+].{0,64})?", version)
     return tuple(int(part or 0) for part in found.groups()) if found else ()
 
 
@@ -109,8 +96,8 @@ def registration_problem(kind: str, name: str, versions: Iterable[str], socket: 
     if kind != kinds.CSI:
         return kinds.unknown_type(kind, socket)
     prefix = "RegisterPlugin error -- pluginHandler.ValidatePlugin failed"
-    if not name or "/" in name or name in (".", ".."):
-        return f"{prefix}: plugin name {name!r} is not one of a driver"
+    if len(name) > MOST_NAME or not _NAME.fullmatch(name):
+        return f"{prefix}: plugin name {clipped(name)!r} is not one of a driver: {NAME_RULE}"
     version, problem = chosen_version(versions, name)
     if problem:
         return f"{prefix}: validation failed for CSI Driver {name} at endpoint {socket}: {problem}"
@@ -120,6 +107,20 @@ def registration_problem(kind: str, name: str, versions: Iterable[str], socket: 
             f"{prefix}: validation failed for CSI Driver {name} at endpoint {socket} failed. Another driver with the "
             f'same name is already registered with a higher supported version: "{other.removeprefix("v")}"'
         )
+    return ""
+
+
+def node_problem(node_id: str, topology: Mapping[str, str]) -> str:
+    """Reason to refuse what a driver says about this node; empty to accept it."""
+    if not node_id:
+        return "node ID is empty"
+    if len(node_id.encode()) > MOST_NODE_ID_BYTES or not node_id.isprintable():
+        return (
+            f"node ID {clipped(node_id)!r} cannot be one: it may have {MOST_NODE_ID_BYTES} bytes, "
+            "without control characters"
+        )
+    if sum(len(key) + len(value) for key, value in topology.items()) > MOST_TOPOLOGY:
+        return f"topology is longer than {MOST_TOPOLOGY} characters"
     return ""
 
 

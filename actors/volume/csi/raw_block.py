@@ -18,21 +18,20 @@ from actors.volume.csi.requests import Mark, capability, grow, publication, stag
 from actors.volume.ops import block
 from actors.volume.ops.setup import make_dirs
 from actors.volume.steps import places
-from actors.volume.steps.csi import CsiMount, Growth, Volume
-from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.csi import CsiMount, Grown, Volume
+from actors.volume.steps.errors import SET_UP_DEVICE_FAILED, VolumeError
 
-SET_UP_FAILED = "MapVolume.SetUpDevice failed"
 MAP_FAILED = "MapVolume.MapPodDevice failed"
 
 
-def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Growth:
+def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Grown:
     """Publish the device and link it into the pod's directory. Raises VolumeError, OSError."""
     volume = step.volume
     place = places.csi_block_dir(root, volume.spec_name)
     capabilities = plugin.capabilities()
     stages = "STAGE_UNSTAGE_VOLUME" in capabilities
     if stages and step.secrets.stage_error and not disk.is_staged(root, volume):
-        raise VolumeError(step.secrets.stage_error, SET_UP_FAILED)
+        raise VolumeError(step.secrets.stage_error, SET_UP_DEVICE_FAILED)
     # The removal looks for a pod's devices below this directory.
     make_dirs(f"{paths.pod_devices_dir(root, volume.uid)}/{places.CSI}")
     with disk.device_records(root):
@@ -68,7 +67,7 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capabilities: frozenset[st
     try:
         plugin.node("NodeStageVolume", staging(step, path, capability(step, capabilities)))
     except CallFailed as error:
-        raise VolumeError(str(error), SET_UP_FAILED) from error
+        raise VolumeError(str(error), SET_UP_DEVICE_FAILED) from error
     return path
 
 

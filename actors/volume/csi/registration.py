@@ -5,6 +5,7 @@ Source: pkg/kubelet/pluginmanager of Kubernetes 1.36, pluginregistration v1.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 
 import msgspec
@@ -14,7 +15,10 @@ from actors.volume.csi import policy
 from actors.volume.csi.driver import IDENTITY, MEET_S, REGISTRATION, CallFailed, Plugin, connected
 from actors.volume.steps.csi import DriverInfo, Register
 from actors.volume.steps.errors import VolumeError
+from proto.common.safe_text import clipped
 from proto.plugins import csi_pb2, registration_pb2
+
+log = logging.getLogger(__name__)
 
 
 def register(step: Register, mark: Callable[[], None]) -> DriverInfo:
@@ -32,7 +36,7 @@ def register(step: Register, mark: Callable[[], None]) -> DriverInfo:
                     driver = _describe(service, info, endpoint)
             except VolumeError as error:
                 problem = kinds.failed(error)
-        _notify(plugin, problem)
+        _notify(plugin, step.socket, problem)
     if driver is None:
         raise VolumeError(problem)
     return driver
@@ -44,7 +48,7 @@ def _describe(service: Plugin, info: registration_pb2.PluginInfo, endpoint: str)
         raise VolumeError(f"CSI driver {info.name} is not ready")
     name = service.call(IDENTITY, "GetPluginInfo", csi_pb2.GetPluginInfoRequest(), MEET_S).name
     if name != info.name:
-        raise VolumeError(f"CSI driver registers as {info.name} and calls itself {name}")
+        raise VolumeError(f"CSI driver registers as {info.name} and calls itself {clipped(name)}")
     version, _ = policy.chosen_version(info.supported_versions, info.name)
     return _with_node_info(service, DriverInfo(info.name, endpoint, version, ""))
 
@@ -57,18 +61,20 @@ def describe(driver: DriverInfo, mark: Callable[[], None]) -> DriverInfo:
 
 def _with_node_info(service: Plugin, driver: DriverInfo) -> DriverInfo:
     node = service.node("NodeGetInfo", csi_pb2.NodeGetInfoRequest(), MEET_S)
-    if not node.node_id:
-        raise VolumeError("node ID is empty")
     topology = dict(node.accessible_topology.segments)
+    if problem := policy.node_problem(node.node_id, topology):
+        raise VolumeError(problem)
     return msgspec.structs.replace(
         driver, node_id=node.node_id, max_volumes=node.max_volumes_per_node, topology=topology
     )
 
 
-def _notify(plugin: Plugin, problem: str) -> None:
+def _notify(plugin: Plugin, socket: str, problem: str) -> None:
+    """Tell the plugin the result. As in the kubelet, a driver that does not take it stays registered."""
     status = registration_pb2.RegistrationStatus(plugin_registered=not problem, error=problem)
     try:
         plugin.call(REGISTRATION, "NotifyRegistrationStatus", status, MEET_S)
     except CallFailed as error:
-        what = problem or "it is registered"
-        raise VolumeError(f"RegisterPlugin error -- failed to tell the plugin ({what}): {error}") from error
+        if problem:
+            raise VolumeError(f"RegisterPlugin error -- failed to tell the plugin ({problem}): {error}") from error
+        log.warning("the CSI driver at %s is registered, and cannot be told so: %s", socket, error)

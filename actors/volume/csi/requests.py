@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import logging
 
-from actors.volume.csi import disk, policy
+from actors.volume.csi import disk, growth, policy
 from actors.volume.csi.driver import CallFailed, Plugin
 from actors.volume.ops.commands import Progress
-from actors.volume.steps.csi import CsiMount, Growth, Staged, Volume
+from actors.volume.steps.csi import CsiMount, Grown, Growth, Staged, Volume
 from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
 
@@ -60,14 +60,12 @@ def unstage(plugin: Plugin, volume: Staged, path: str) -> None:
         raise VolumeError(f"driver {volume.driver} reported the volume as unstaged, but it is still mounted")
 
 
-def grow(plugin: Plugin, step: CsiMount, staged: str, target: str, capabilities: frozenset[str]) -> Growth:
+def grow(plugin: Plugin, step: CsiMount, staged: str, target: str, capabilities: frozenset[str]) -> Grown:
     """Grow a published volume, if wanted and supported. Raises VolumeError."""
     if not step.expand_bytes or "EXPAND_VOLUME" not in capabilities:
-        return ""
+        return Grown()
     if step.secrets.expand_error:
-        unknown = VolumeError(step.secrets.expand_error)
-        unknown.grown = "failed"
-        raise unknown
+        raise _not_grown(step.secrets.expand_error, "failed")
     request = csi_pb2.NodeExpandVolumeRequest(
         volume_id=step.volume.handle,
         volume_path=target,
@@ -79,13 +77,20 @@ def grow(plugin: Plugin, step: CsiMount, staged: str, target: str, capabilities:
     try:
         plugin.node("NodeExpandVolume", request)
     except CallFailed as error:
-        if error.code != "FailedPrecondition":
-            error.grown = policy.growth_failure(error.code)
-            raise
+        result = growth.failure_result(error.code)
+        text = growth.failure_message(result, str(error))
+        if result != "refused":
+            raise _not_grown(text, result) from error
         # The specification: it cannot grow while in use. The pod can use the volume all the same.
-        log.warning("MountVolume.NodeExpandVolume failed for volume %s with %s", step.volume.spec_name, error)
-        return "refused"
-    return "done"
+        log.warning("MountVolume.NodeExpandVolume failed for volume %s with %s", step.volume.spec_name, text)
+        return Grown("refused", text)
+    return Grown("done")
+
+
+def _not_grown(text: str, result: Growth) -> VolumeError:
+    error = VolumeError(text)
+    error.grown = result
+    return error
 
 
 def capability(step: CsiMount, capabilities: frozenset[str]) -> csi_pb2.VolumeCapability:

@@ -7,6 +7,7 @@ told so; device plugins and DRA drivers are left to the resources actor.
 from __future__ import annotations
 
 import logging
+import socket
 from collections.abc import Callable
 from typing import Any
 
@@ -15,8 +16,14 @@ from actors._plugins import kinds
 from actors._plugins.watcher import NotRegisteredError, OtherOwnerError, Watcher
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.steps.csi import DriverInfo, Register
+from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
+
+CONNECT_S = 2.0
+"""A socket on a disk that hangs: its helper finds out."""
+ABANDONED = "nothing listens at its socket; start the plugin again, or remove the socket"
+"""Of a plugin that was killed, as by a rolling update: its socket stays, in the name of a pod that is gone."""
 
 
 class Registry:
@@ -26,7 +33,7 @@ class Registry:
         self, actor: Actor, pool: Pool, registered: Callable[[str], None], changed: Callable[[], None]
     ) -> None:
         """`registered` gets the name of each new driver; `changed` is called when drivers come or go."""
-        self._pool, self._registered = pool, registered
+        self._actor, self._pool, self._registered = actor, pool, registered
         self.changed = changed
         self._watcher: Watcher[DriverInfo] = Watcher(actor, self)
 
@@ -68,6 +75,8 @@ class Registry:
 
     async def register(self, path: str) -> DriverInfo:
         """See Owner."""
+        if await self._is_abandoned(path):  # each try would fork a helper, as long as the socket is there
+            raise NotRegisteredError(ABANDONED)
         highest = {one.name: one.version for one in self._watcher.plugins().values()}
         try:
             (outcome,) = await self._pool.run(Register(path, highest), dedicated=True)
@@ -80,6 +89,12 @@ class Registry:
         driver: DriverInfo = outcome.driver
         return driver
 
+    async def _is_abandoned(self, path: str) -> bool:
+        try:
+            return await self._actor.blocking(CONNECT_S, _refuses, path)
+        except AskTimeout:
+            return False
+
     def registered(self, plugin: DriverInfo) -> None:
         """See Owner."""
         log.info("CSI driver %s is registered: node ID %s, at %s", plugin.name, plugin.node_id, plugin.endpoint)
@@ -88,3 +103,19 @@ class Registry:
     def gone(self, plugin: DriverInfo) -> None:
         """See Owner."""
         log.info("CSI driver %s is no longer registered", plugin.name)
+
+
+def _refuses(path: str) -> bool:
+    """Return True when no process listens at the socket. Every other problem is left to the helper. For a pool thread.
+
+    A gRPC server takes a connection that ends at once for a load balancer's check.
+    """
+    with socket.socket(socket.AF_UNIX) as one:
+        one.setblocking(False)  # a full queue of connections must not stop the thread
+        try:
+            one.connect(path)
+        except ConnectionRefusedError:
+            return True
+        except OSError:
+            return False
+    return False

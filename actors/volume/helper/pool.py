@@ -20,8 +20,11 @@ from typing import Any
 from actors._base import Actor, Future
 from actors._base.messaging import waits
 from actors.volume.helper import channel, process
+from actors.volume.helper.dedicated import DedicatedJobs, owner_of
 from actors.volume.helper.process import Progress
 from actors.volume.steps.codec import Outcome, Outcomes, Step, decode_answer, encode
+from actors.volume.steps.csi import CsiMount
+from actors.volume.steps.volumes import Block, Local, Mount
 
 log = logging.getLogger(__name__)
 
@@ -38,7 +41,9 @@ OWNING_S, OWNING_AGAIN_S = 30.0, 60.0
 FORK_AGAIN_S = 1.0
 """Pause after a failed fork, while other helpers are at work."""
 WIDTH = 8
-"""Most helpers at work at once, without those written off."""
+"""Most helpers at work at once, without those written off, and without dedicated ones, which have bounds of their own
+(`dedicated.py`)."""
+NOT_BEGUN = "it was not begun, because the pod is being removed"
 
 
 class HelperGone(Exception):
@@ -65,12 +70,16 @@ class Job:
     future: Future[tuple[Outcome, ...]]
     dedicated: bool = False
     """Run in a new helper, which ends with the batch."""
+    niced: bool = False
+    """In a helper with the lowest CPU and I/O priority."""
+    owner: str = ""
+    """Of a dedicated job under way."""
     retried: bool = False
     """A helper died during it before."""
     subject: waits.Subject | None = field(default_factory=waits.SUBJECT.get)
     """The waiter."""
     waiting: waits.Waiting | None = None
-    """Its record, while a helper carries it out."""
+    """Its record: in a dedicated job's queue, and while a helper carries it out."""
     reports: int = 0
     """Of the change of ownership under way."""
 
@@ -120,6 +129,7 @@ class Pool:
         self._idle: list[Helper] = []
         self._busy: set[Helper] = set()
         self._queue: deque[Job] = deque()
+        self._dedicated: DedicatedJobs[Job] = DedicatedJobs()
         self._written_off: dict[int, list[Callable[[], None]]] = {}
         self._growing = False
         self._retiring = False
@@ -131,6 +141,7 @@ class Pool:
             "idle": len(self._idle),
             "busy": len(self._busy),
             "queued": len(self._queue),
+            "dedicated": self._dedicated.describe(),
             "written_off": sorted(self._written_off),
             "forked": self.forked,
         }
@@ -138,16 +149,26 @@ class Pool:
     def run(self, *steps: Step, dedicated: bool = False, niced: bool = False) -> Future[tuple[Outcome, ...]]:
         """Carry out the steps in order in one helper. The future raises HelperGone or HelperHung.
 
-        `dedicated`: the steps may take minutes, so they get a helper without other work, and are not repeated when it
-        dies. `niced`: dedicated, with the lowest CPU and I/O priority.
+        `dedicated`: the steps may take minutes, so they get a helper without other work, once there are not too many,
+        and are not repeated when it dies. `niced`: dedicated, with the lowest CPU and I/O priority.
         """
-        job = Job(steps, Future(), dedicated or niced)
+        job = Job(steps, Future(), dedicated or niced, niced)
         if job.dedicated:
-            self._assign_new(job, niced=niced)
+            owner = owner_of(steps)
+            what = f"a volume helper for {owner}: {_shown(steps)}"
+            job.waiting = waits.begin("queue", what=what, subject=job.subject)
+            self._dedicated.add(owner, job)
+            self._dispatch_dedicated()
         else:
             self._queue.append(job)
             self._dispatch()
         return job.future
+
+    def withdraw(self, uid: str) -> None:
+        """Fail the jobs that set up volumes of this pod and have not begun: the pod is to be removed."""
+        for job in self._dedicated.withdraw(lambda job: not _sets_up(job.steps, uid)):
+            _end_record(job)
+            job.future.set_error(HelperGone(NOT_BEGUN))
 
     def when_gone(self, pid: int, callback: Callable[[], None]) -> None:
         """Call back once a helper that was written off has ended; at once if it already has."""
@@ -185,6 +206,13 @@ class Pool:
         if self._queue and not self._growing and len(self._busy) < WIDTH:
             self._growing = True
             self._actor.after(BUSY_S, self._grow)
+        self._dispatch_dedicated()
+
+    def _dispatch_dedicated(self) -> None:
+        while (taken := self._dedicated.take()) is not None:
+            owner, job = taken
+            job.owner = owner
+            self._assign_new(job)
 
     def _grow(self) -> None:
         self._growing = False
@@ -199,12 +227,13 @@ class Pool:
             self._assign(one, self._queue.popleft())
         self._dispatch()
 
-    def _assign_new(self, job: Job, *, niced: bool = False) -> None:
+    def _assign_new(self, job: Job) -> None:
         """Give the job to a new helper. It fails when none can start: its request is repeated later."""
         try:
-            one = self._fork(dedicated=job.dedicated, niced=niced)
+            one = self._fork(dedicated=job.dedicated, niced=job.niced)
         except OSError as error:
             log.error("cannot start a volume helper: %s", error)
+            self._account(job)
             job.future.set_error(HelperGone(f"cannot start a helper: {error}"))
         else:
             self._assign(one, job)
@@ -219,6 +248,7 @@ class Pool:
     def _assign(self, one: Helper, job: Job) -> None:
         one.job, one.began = job, time.monotonic()
         one.progress.at(0, "")
+        _end_record(job)
         job.waiting = waits.begin("helper", f"helper/{one.pid}", _shown(job.steps), subject=job.subject)
         if not one.dedicated:
             self._busy.add(one)
@@ -257,9 +287,15 @@ class Pool:
         self._busy.discard(one)
         self._written_off[one.pid] = []
         one.job = None
-        _end_record(job)
+        self._account(job)
         job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), one.pid))
         self._dispatch()
+
+    def _account(self, job: Job) -> None:
+        """The job is no longer under way. Its helper may be, when it is written off."""
+        _end_record(job)
+        if job.dedicated:
+            self._dedicated.ended(job.owner)
 
     # Answers and exits
 
@@ -287,7 +323,7 @@ class Pool:
         if one.job is None or one.killed:
             return  # its exit or its end as written off completes the job
         job, one.job = one.job, None
-        _end_record(job)
+        self._account(job)
         self._busy.discard(one)
         answer = decode_answer(packet)
         if isinstance(answer, Outcomes):
@@ -315,7 +351,8 @@ class Pool:
             self._idle.remove(one)
         self._busy.discard(one)
         job, one.job = one.job, None
-        _end_record(job)
+        if job is not None:
+            self._account(job)
         if job is not None and one.hangs:
             job.future.set_error(HelperHung(index, name, time.time() - (time.monotonic() - when), 0))
         elif job is not None and not job.retried and not job.dedicated:
@@ -355,9 +392,19 @@ def _end_child(pid: int) -> None:
         os.waitpid(pid, 0)
 
 
-def _end_record(job: Job | None) -> None:
-    if job is not None and job.waiting is not None:
+def _end_record(job: Job) -> None:
+    if job.waiting is not None:
         job.waiting.end()
+
+
+def _sets_up(steps: tuple[Step, ...], uid: str) -> bool:
+    """Return True for steps that set up volumes of the pod."""
+    uids = {
+        step.volume.uid if isinstance(step, CsiMount) else step.uid
+        for step in steps
+        if isinstance(step, CsiMount | Mount | Local | Block)
+    }
+    return uid in uids
 
 
 def _shown(steps: tuple[Step, ...]) -> str:

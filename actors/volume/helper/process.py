@@ -153,7 +153,8 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
         case volumes.TearDown():
             outcome = Outcome(more=not removal.remove_pod_volumes(root, step.uid, step.slice_s, at))
         case volumes.Measure():
-            outcome = Outcome(usages=usage.measure_pod(root, step.uid, at))
+            usages, walks = usage.measure_pod(root, step, at)
+            outcome = Outcome(usages=usages, walks=walks)
         case volumes.MeasureMount():
             outcome = Outcome(usages=(usage.file_system(step.name, step.path),))
         case csi.CsiFind():

@@ -47,12 +47,12 @@ class Plan:
     """Directories with files that are not in use any more."""
 
 
-def plan(wanted: Content, present: Content | None, entries: Iterable[str], in_use: str) -> Plan:
+def plan(wanted: Content, present: Content | None, entries: Mapping[str, bool], in_use: str) -> Plan:
     """Compare desired and present files. `in_use`: the target of `..data`; `present`: its files, None without any.
 
-    `entries`: names in the volume's directory.
+    `entries`: names in the volume's directory, True for a symbolic link. Files show as links only, so a directory is
+    the mount point of another volume, ours or a kubelet's. It stays, also in the place of a file.
     """
-    entries = set(entries)
     heads = {path.partition("/")[0] for path in wanted}
     files = wanted != present
     visible = {name for name in entries if not name.startswith("..")}
@@ -60,7 +60,7 @@ def plan(wanted: Content, present: Content | None, entries: Iterable[str], in_us
     return Plan(
         files=files,
         link=tuple(sorted(heads - visible)),
-        unlink=tuple(sorted(visible - heads)),
+        unlink=tuple(sorted(name for name in visible - heads if entries[name])),
         remove=tuple(sorted(stamped if files else stamped - {in_use})),
     )
 
@@ -74,7 +74,7 @@ def write(directory: int, files: Iterable[File], fs_group: int | None = None) ->
     wanted = {file.path: (file.data, _mode(file.mode, fs_group)) for file in files}
     in_use = _link_target(directory)
     present = _read(directory, in_use, sum(len(file.data) for file in files))
-    todo = plan(wanted, present, os.listdir(directory), in_use)
+    todo = plan(wanted, present, _entries(directory), in_use)
     if todo.files:
         stamp = _write_stamped(directory, files, fs_group)
         with suppress(FileNotFoundError):
@@ -90,6 +90,11 @@ def write(directory: int, files: Iterable[File], fs_group: int | None = None) ->
     if fs_group is not None and not ownership.matches(directory, fs_group, read_only=True):
         ownership.set_directory(directory, fs_group, read_only=True)
     return todo.files
+
+
+def _entries(directory: int) -> dict[str, bool]:
+    with os.scandir(directory) as entries:
+        return {entry.name: entry.is_symlink() for entry in entries}
 
 
 def _mode(mode: int, fs_group: int | None) -> int:

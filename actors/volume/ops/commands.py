@@ -14,6 +14,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 
 from actors.volume.steps.errors import ChildStuck
 
@@ -37,6 +38,7 @@ class Failed(Exception):
 
 def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_with_helper: bool = True) -> str:
     """Run a program and return its output. Raises Failed (code 127: not installed), ChildStuck."""
+    prepare = partial(_set_death_signal, os.getpid()) if dies_with_helper else None
     with tempfile.TemporaryFile() as output:
         try:
             child = subprocess.Popen(
@@ -45,7 +47,7 @@ def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_wit
                 stdout=output,
                 stderr=output,
                 start_new_session=True,  # mount(8) has children, to be killed with it
-                preexec_fn=_set_death_signal if dies_with_helper else None,  # noqa: PLW1509 - it has no threads
+                preexec_fn=prepare,  # noqa: PLW1509 - it has no threads
             )
         except OSError as error:
             text = f'exec: "{arguments[0]}": {(error.strerror or str(error)).lower()}'
@@ -61,11 +63,12 @@ def run(arguments: list[str], deadline_s: float, progress: Progress, *, dies_wit
 
 def call(act: Callable[[], object], deadline_s: float, progress: Progress) -> None:
     """Do a system call in a child. Raises its OSError, TimeoutError when the child was killed, ChildStuck."""
+    helper_pid = os.getpid()
     pid = os.fork()
     if pid == 0:
         code = 0
         try:
-            _set_death_signal()
+            _set_death_signal(helper_pid)
             act()
         except OSError as error:
             code = min(error.errno or 255, 255)
@@ -103,11 +106,13 @@ def _reap(pid: int) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _set_death_signal() -> None:
+def _set_death_signal(helper_pid: int) -> None:
     # A mount that finishes after the helper's end would appear on an abandoned volume.
     import ctypes  # noqa: PLC0415 - the helper has it already
 
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != helper_pid:  # it has died before
+        os._exit(255)
 
 
 def _signal_name(number: int) -> str:

@@ -39,8 +39,12 @@ class Walk:
 
     def __init__(self, volume: int) -> None:
         self.volume = volume
+        self.is_linked = False
+        """The present name comes from a link."""
         self._passed: list[int] = []
         self._links = 0
+        self._linked = 0
+        """Names ahead that links have put there."""
 
     @property
     def here(self) -> int:
@@ -57,6 +61,8 @@ class Walk:
         ahead = deque(path.split("/"))
         while ahead:
             name = ahead.popleft()
+            self.is_linked = self._linked > 0
+            self._linked = max(0, self._linked - 1)
             if name == ".." and self._passed:
                 os.close(self._passed.pop())
             elif name == "..":
@@ -76,7 +82,9 @@ class Walk:
                 if target.startswith("/"):
                     target = self.resolve(target, path)
                     self.close()
-                ahead.extendleft(reversed(target.split("/")))
+                names = target.split("/")
+                ahead.extendleft(reversed(names))
+                self._linked += len(names)
 
     def leave(self, path: str) -> None:
         """Handle `..` at the volume: stay there, as at a root directory."""

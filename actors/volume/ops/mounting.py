@@ -16,7 +16,7 @@ from actors.volume.ops import block, commands, ownership, setup
 from actors.volume.ops.commands import Failed, Progress
 from actors.volume.ops.inside import opened
 from actors.volume.ops.setup import DATA_MODE, make_dirs
-from actors.volume.steps.errors import VolumeError, go_text
+from actors.volume.steps.errors import MOUNT_DEVICE_FAILED, VolumeError, go_text
 from actors.volume.steps.places import LOCAL_VOLUME, host_path
 from actors.volume.steps.volumes import Block, Local, Mount, ReleaseDevice
 
@@ -24,7 +24,6 @@ MOUNT_S = 60.0
 FSCK_S = 3600.0
 MKFS_S = 3600.0
 """An hour, since a disk must not be left half formatted or half repaired."""
-MOUNT_DEVICE_FAILED = "MountVolume.MountDevice failed"
 
 _NOTHING_FOUND = 2
 _CORRECTED, _UNCORRECTED = 1, 4

@@ -15,13 +15,14 @@ import msgspec
 
 from actors._host.files import mounts, paths
 from actors.volume.ops import atomic_writer, ownership
-from actors.volume.ops.inside import DIRECTORY, opened
+from actors.volume.ops.inside import DIRECTORY, PATH, opened
 from actors.volume.steps.errors import VolumeError, go_text
 from actors.volume.steps.places import EMPTY_DIR
 from actors.volume.steps.volumes import EmptyDir, Files, HostPath
 
 DATA_MODE = 0o750
 EMPTY_DIR_MODE = 0o777
+MOUNT_POINT_MODE = 0o755
 READY = "ready"
 
 
@@ -46,10 +47,42 @@ def set_up_empty_dir(root: str, volume: EmptyDir) -> None:
 
 
 def set_up_files(root: str, volume: Files) -> None:
-    """Create the directory as for an emptyDir, write its files, and mark it as ready. Raises VolumeError, OSError."""
+    """Create the directory as for an emptyDir, write its files, and mark it as ready. Raises VolumeError, OSError.
+
+    Mount points come first: a file of the same name gives way. Source: MakeNestedMountpoints of pkg/volume/util.
+    """
     with _open_volume(root, volume.directory) as (directory, ready, _):
+        for path in volume.mount_points:
+            _make_mount_point(directory, path, volume.directory.fs_group)
         atomic_writer.write(directory, volume.files, volume.directory.fs_group)
         _mark_ready(ready)
+
+
+def _make_mount_point(volume: int, path: str, fs_group: int | None) -> None:
+    """Make the directories of a relative path in the open volume.
+
+    It ends at a link or file that is there already, which running containers may use: the runtime tells what it cannot
+    mount. It ends at a mount, too, which a container may have propagated here.
+    """
+    with ExitStack() as stack:
+        here = volume
+        for name in path.split("/"):
+            made = _made(here, name)
+            here = stack.enter_context(opened(name, PATH, here))
+            if not stat.S_ISDIR(os.fstat(here).st_mode) or mounts.mount_id(here) != mounts.mount_id(volume):
+                return
+            if made:
+                os.chmod(f"/proc/self/fd/{here}", MOUNT_POINT_MODE)  # the umask may have removed bits
+            if fs_group is not None and not ownership.matches(here, fs_group, read_only=True):
+                ownership.set_directory(here, fs_group, read_only=True)
+
+
+def _made(parent: int, name: str) -> bool:
+    try:
+        os.mkdir(name, MOUNT_POINT_MODE, dir_fd=parent)
+    except FileExistsError:
+        return False
+    return True
 
 
 def _mark_ready(ready: int) -> None:
@@ -75,9 +108,10 @@ def _open_volume(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]
         pods = stack.enter_context(opened(paths.pods_dir(root), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
         pod = enter(pods, volume.uid, DATA_MODE)
         plugin = enter(enter(pod, "volumes", DATA_MODE), volume.plugin, DATA_MODE)
-        directory = enter(plugin, volume.name, EMPTY_DIR_MODE)
         plugins = enter(enter(pod, "plugins", DATA_MODE), EMPTY_DIR, DATA_MODE)
         ready = enter(plugins, ready_name(volume.plugin, volume.name), DATA_MODE)
+        _drop_stale_mark(ready, plugin, volume.name)
+        directory = enter(plugin, volume.name, EMPTY_DIR_MODE)
         is_mounted = mounts.mount_id(directory) != mounts.mount_id(plugin)
         if os.access(READY, os.F_OK, dir_fd=ready) and is_mounted == bool(volume.medium):
             yield directory, ready, True
@@ -89,6 +123,15 @@ def _open_volume(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]
                 _mount_on(directory, volume)
                 directory = enter(plugin, volume.name, EMPTY_DIR_MODE)  # now the file system's own root
         yield directory, ready, False
+
+
+def _drop_stale_mark(ready: int, plugin: int, name: str) -> None:
+    # The node's owner removed the directory alone: the next one needs its group and mode again.
+    try:
+        os.lstat(name, dir_fd=plugin)
+    except FileNotFoundError:
+        with suppress(FileNotFoundError):
+            os.unlink(READY, dir_fd=ready)
 
 
 def make_dirs(path: str, mode: int = DATA_MODE) -> None:

@@ -47,7 +47,7 @@ def bind(root: str, step: SubPath) -> str:
 
 
 def open_beneath(volume: int, sub_path: str) -> int:
-    """Open `sub_path` in the open volume (O_PATH); missing directories are created.
+    """Open `sub_path` in the open volume (O_PATH); missing directories are created, but not for links.
 
     Raises VolumeError for a path that leads out of the volume, OSError.
     """
@@ -60,7 +60,7 @@ def open_beneath(volume: int, sub_path: str) -> int:
 
 
 class _Walk(Walk):
-    """A walk that creates missing directories, and refuses paths that leave the volume."""
+    """A walk that creates missing directories of the path itself, and refuses paths that leave the volume."""
 
     def leave(self, path: str) -> None:
         raise VolumeError(f"subpath {path!r} not within volume path")
@@ -75,6 +75,8 @@ class _Walk(Walk):
         try:
             return super().open(name)
         except FileNotFoundError:
+            if self.is_linked:
+                raise  # as in the kubelet, which makes no target for a dangling link
             mode = stat.S_IMODE(os.fstat(self.volume).st_mode)
             os.mkdir(name, mode, dir_fd=self.here)
             fd = os.open(name, DIRECTORY, dir_fd=self.here)

@@ -25,7 +25,8 @@ MOST_ID = 2**31 - 1
 """Largest user or group of the API."""
 
 SET_UP_FAILED = "MountVolume.SetUp failed"
-
+ATTACH_FAILED = "MountVolume.WaitForAttach failed"
+AFFINITY_FAILED = "MountVolume.NodeAffinity check failed"
 
 _REMOVED = ("cephfs", "flocker", "glusterfs", "photonPersistentDisk", "quobyte", "rbd", "scaleIO", "storageos")
 _REFUSED = {
@@ -90,6 +91,8 @@ class Context:
     """Socket of a CSI driver by name; empty for a driver that is not registered."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """The node's labels."""
+    mount_points: tuple[str, ...] = ()
+    """Relative paths in the volume of the step where containers mount something else; see mount_points.py."""
 
     def with_objects(
         self, objects: Mapping[ObjectRef, ApiObject], tokens: Mapping[GetToken, Token | str] | None = None

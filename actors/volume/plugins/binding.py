@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from actors._host.node import selector
-from actors.volume.plugins.base import CannotMount, Claimed
+from actors.volume.plugins.base import AFFINITY_FAILED, CannotMount, Claimed
 from proto.pods.objects import ApiObject, ObjectRef, document_of
 from proto.v1 import Pod, Volume
 from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
@@ -20,6 +20,8 @@ from proto.v1.scalars.quantity import value
 Objects = Mapping[ObjectRef, ApiObject]
 
 EVERY_VOLUME = ObjectRef(kind="PersistentVolume")
+PROTECTION = "kubernetes.io/pvc-protection"
+"""Finalizer that keeps a deleted claim as long as a pod uses it."""
 
 _NO_SOURCE = frozenset(
     {
@@ -94,8 +96,7 @@ def check_node(claimed: Claimed, labels: Mapping[str, str]) -> None:
     if affinity is None or affinity.required is None:
         return
     if not selector.matches_selector(affinity.required, labels, ""):
-        stage = "MountVolume.NodeAffinity check failed"
-        raise CannotMount("no matching NodeSelectorTerms", stage=stage, volume=claimed.name)
+        raise CannotMount("no matching NodeSelectorTerms", stage=AFFINITY_FAILED, volume=claimed.name)
 
 
 def _claim(found: ApiObject) -> PersistentVolumeClaim:
@@ -108,7 +109,7 @@ def _claim_of(ref: ObjectRef, objects: Objects) -> PersistentVolumeClaim:
     if found is None:
         raise NotBound(f'failed to fetch PVC from API server: persistentvolumeclaims "{ref.name}" not found')
     claim = _claim(found)
-    if claim.metadata.deletion_timestamp:
+    if claim.metadata.deletion_timestamp and PROTECTION not in claim.metadata.finalizers:
         raise NotBound("PVC is being deleted")
     if claim.metadata.uid and claim.status.phase != "Bound":
         raise NotBound("PVC is not bound")

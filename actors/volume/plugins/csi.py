@@ -10,6 +10,8 @@ from msgspec.structs import replace
 
 from actors.volume.csi import policy as csi
 from actors.volume.plugins.base import (
+    ATTACH_FAILED,
+    SET_UP_FAILED,
     CannotMount,
     Claimed,
     Context,
@@ -21,13 +23,12 @@ from actors.volume.plugins.base import (
 )
 from actors.volume.steps.csi import CsiMount, FsGroup, Secrets
 from actors.volume.steps.csi import Volume as CsiVolume
+from actors.volume.steps.errors import MOUNT_DEVICE_FAILED, SET_UP_DEVICE_FAILED
 from actors.volume.steps.places import CSI
 from proto.pods.objects import GetToken, ObjectRef, document_of
 from proto.v1 import Pod, SecretReference, Volume
 from proto.v1.cluster import CSIDriver, CSIDriverSpec, CSIPersistentVolumeSource, VolumeAttachment
-from proto.v1.scalars.quantity import value
 
-ATTACH_FAILED = "MountVolume.WaitForAttach failed"
 RESOURCE_EXHAUSTED = 8
 """gRPC's code for a volume beyond the driver's limit."""
 
@@ -56,10 +57,8 @@ class CsiPlugin(Plugin):
         source = volume.csi
         assert source is not None
         driver = _driver(source.driver, context)
-        if "Ephemeral" not in driver.volume_lifecycle_modes:
-            modes = ", ".join(f'"{mode}"' for mode in driver.volume_lifecycle_modes or ("Persistent",))
-            text = f'volume mode "Ephemeral" not supported by driver {source.driver} (only supports [{modes}])'
-            raise CannotMount(text)
+        endpoint = _endpoint(source.driver, context, *_OF_MOUNTS)
+        _check_mode(source.driver, "Ephemeral", context)
         named = source.node_publish_secret_ref
         secret = SecretReference(name=named.name, namespace=pod.metadata.namespace) if named is not None else None
         return CsiMount(
@@ -67,7 +66,7 @@ class CsiPlugin(Plugin):
                 pod.metadata.uid, volume.name, source.driver, csi.ephemeral_handle(pod.metadata.uid, volume.name)
             ),
             volume.name,
-            _endpoint(source.driver, context),
+            endpoint,
             context.node_name,
             ephemeral=True,
             fs_type=source.fs_type or "",
@@ -114,24 +113,22 @@ class PersistentCsi(PersistentPlugin):
         source = spec.csi
         assert source is not None
         driver = _driver(source.driver, context)
-        if driver.volume_lifecycle_modes and "Persistent" not in driver.volume_lifecycle_modes:
-            text = f'volume mode "Persistent" not supported by driver {source.driver} (only supports ["Ephemeral"])'
-            raise CannotMount(text)
         block = claimed.is_block
+        endpoint = _endpoint(source.driver, context, *(_OF_DEVICES if block else _OF_STAGING))
+        _check_mode(source.driver, "Persistent", context)
         return CsiMount(
             CsiVolume(pod.metadata.uid, claimed.name, source.driver, source.volume_handle, block=block),
             claimed.name,
-            _endpoint(source.driver, context),
+            endpoint,
             context.node_name,
             fs_type="" if block else source.fs_type or "",
             access_modes=spec.access_modes,
-            mount_options=() if block else claimed.mount_options,
+            mount_options=() if block else spec.mount_options,  # those of the annotation are for in-tree types
             read_only=claimed.read_only,  # the source's field is for the attachment (ControllerPublishVolume)
             context=source.volume_attributes,
             pod_info=_pod_info(pod, driver, ephemeral=False),
             publish_context=_publish_context(claimed, driver, context),
             fs_group=None if block else _group(pod, driver),
-            expand_bytes=0 if claimed.read_only else growth(claimed),
             secrets=_with_tokens(_secrets(source, context), pod, driver, context),
             republish=bool(driver.requires_republish),
         )
@@ -202,11 +199,29 @@ def _with_tokens(secrets: Secrets, pod: Pod, driver: CSIDriverSpec, context: Con
     return replace(secrets, attributes=csi.token_attributes(tokens))
 
 
-def _endpoint(driver: str, context: Context) -> str:
+_OF_MOUNTS = SET_UP_FAILED, "mounter.SetUpAt failed to get CSI client"
+_OF_STAGING = MOUNT_DEVICE_FAILED, "attacher.MountDevice failed to create newCsiDriverClient"
+_OF_DEVICES = SET_UP_DEVICE_FAILED, "blockMapper.SetUpDevice failed to get CSI client"
+"""The operation that needs the driver first, and its error, in the kubelet's words."""
+
+
+def _endpoint(driver: str, context: Context, stage: str, error: str) -> str:
     endpoint = context.endpoint(driver)
     if not endpoint:
-        raise CannotMount(f"kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: {csi.not_registered(driver)}")
+        raise CannotMount(f"kubernetes.io/csi: {error}: {csi.not_registered(driver)}", stage=stage)
     return endpoint
+
+
+def _check_mode(driver: str, mode: str, context: Context) -> None:
+    """Raises CannotMount for a volume that the driver does not support: inline (Ephemeral) or of a claim."""
+    is_known = _driver_ref(driver) in context.objects
+    modes = _spec(driver, context).volume_lifecycle_modes or ("Persistent",)
+    if mode in modes:
+        return
+    listed = " ".join(f'"{one}"' for one in modes)
+    why = f"only supports [{listed}]" if is_known else "no CSIDriver object"
+    text = f'volume mode "{mode}" not supported by driver {driver} ({why})'
+    raise CannotMount(f"kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode: {text}")
 
 
 def _pod_info(pod: Pod, driver: CSIDriverSpec, *, ephemeral: bool) -> dict[str, str]:
@@ -249,11 +264,18 @@ def _secret(named: SecretReference | None, field: str, context: Context) -> dict
     ref = _secret_ref(named)
     found = context.objects.get(ref)
     if found is None:
-        raise CannotMount(f'fetching {field} {ref.namespace}/{ref.name} failed: secrets "{ref.name}" not found')
+        raise CannotMount(_no_secret(field, ref, f'secrets "{ref.name}" not found'))
     try:
         return {key: data.decode() for key, data in found.data.items()}
     except UnicodeDecodeError:
-        raise CannotMount(f"fetching {field} {ref.namespace}/{ref.name} failed: it is not UTF-8") from None
+        raise CannotMount(_no_secret(field, ref, "it is not UTF-8")) from None
+
+
+def _no_secret(field: str, ref: ObjectRef, problem: str) -> str:
+    name = f"{ref.namespace}/{ref.name}"
+    if field == "NodeExpandSecretRef":
+        return f"expander.NodeExpand failed to get {field} {name}: {problem}"
+    return f"fetching {field} {name} failed: {problem}"
 
 
 def _publish_context(claimed: Claimed, driver: CSIDriverSpec, context: Context) -> dict[str, str]:
@@ -283,28 +305,3 @@ def _publish_context(claimed: Claimed, driver: CSIDriverSpec, context: Context) 
         exhausted = source.driver if too_many and told else ""
         raise CannotMount(text, stage=ATTACH_FAILED, soon=not error, exhausted=exhausted)
     return status.attachment_metadata
-
-
-def storage_bytes(claimed: Claimed) -> int:
-    """Capacity of a CSI volume in bytes; 0 for other volumes."""
-    spec = claimed.volume.spec
-    return value(spec.capacity.get("storage", 0)) if spec.csi is not None else 0
-
-
-_MAY_GROW = frozenset({"", "NodeResizePending", "NodeResizeInProgress"})
-
-
-def may_grow(claimed: Claimed) -> bool:
-    """False while the volume's controllers are still at it, and once its growth failed for good."""
-    return claimed.claim.status.allocated_resource_statuses.get("storage", "") in _MAY_GROW
-
-
-def growth(claimed: Claimed) -> int:
-    """Bytes to which the node has to grow the volume's file system; 0 for no growth.
-
-    The claim's status tells when the file system is smaller.
-    """
-    if not may_grow(claimed):
-        return 0
-    has, should = claimed.claim.status.capacity.get("storage"), storage_bytes(claimed)
-    return should if has is not None and should > value(has) else 0

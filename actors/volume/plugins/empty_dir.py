@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
+from actors._cgroup.quantities import totals
 from actors.volume.plugins.base import CannotMount, Context, Plugin, fs_group
 from actors.volume.steps.places import EMPTY_DIR
 from actors.volume.steps.volumes import EmptyDir
-from proto.v1 import Container, Pod, Volume
+from proto.v1 import Pod, Volume
 from proto.v1.scalars.base import Quantity
 from proto.v1.scalars.quantity import value
 
@@ -57,25 +56,8 @@ def tmpfs_size(pod: Pod, size_limit: Quantity | None, allocatable_bytes: int) ->
 
 
 def pod_memory_limit(pod: Pod) -> int:
-    """The pod's memory limit in bytes; 0 when any container has none.
-
-    Containers and sidecars add up. An init container counts together with the sidecars before it.
-    """
-    spec = pod.spec
-    if spec.resources is not None and "memory" in spec.resources.limits:
-        return value(spec.resources.limits["memory"])
-    if not all(_limit(container) for container in (*spec.init_containers, *spec.containers)):
-        return 0
-    sidecars = peak = 0
-    for container in spec.init_containers:
-        if container.restart_policy == "Always":
-            sidecars += _limit(container)
-            peak = max(peak, sidecars)
-        else:
-            peak = max(peak, sidecars + _limit(container))
-    total = max(peak, sidecars + _sum(spec.containers))
-    overhead = spec.overhead.get("memory") if spec.overhead else None
-    return total + (value(overhead) if overhead is not None else 0)
+    """The pod's memory limit in bytes, with spec.overhead, as its cgroup has it; 0 when it is not limited."""
+    return value(totals.limits(pod).get("memory", 0)) if totals.all_limited(pod, "memory") else 0
 
 
 def huge_page_size(pod: Pod, medium: str) -> str:
@@ -100,12 +82,3 @@ def huge_page_size(pod: Pod, medium: str) -> str:
             f"medium {medium}: hugePages storage requested, but there is no resource request for huge pages"
         )
     return found
-
-
-def _limit(container: Container) -> int:
-    limit = container.resources.limits.get("memory")
-    return value(limit) if limit is not None else 0
-
-
-def _sum(containers: Iterable[Container]) -> int:
-    return sum(map(_limit, containers))

@@ -46,7 +46,7 @@ class ConfigMapPlugin(Plugin):
         assert source is not None
         (ref,) = self.refs(pod, volume)
         files = object_files(ref, source.items, source.default_mode, context, optional=bool(source.optional))
-        return Files(directory(pod, volume.name, self.directory, context), payload.ordered(files))
+        return payload.files_step(directory(pod, volume.name, self.directory, context), files, context)
 
 
 class SecretPlugin(Plugin):
@@ -67,4 +67,4 @@ class SecretPlugin(Plugin):
         assert source is not None
         (ref,) = self.refs(pod, volume)
         files = object_files(ref, source.items, source.default_mode, context, optional=bool(source.optional))
-        return Files(directory(pod, volume.name, self.directory, context, "Memory"), payload.ordered(files))
+        return payload.files_step(directory(pod, volume.name, self.directory, context, "Memory"), files, context)

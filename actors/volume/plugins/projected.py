@@ -35,7 +35,7 @@ class DownwardApiPlugin(Plugin):
         source = volume.downward_api
         assert source is not None
         files = payload.of_fields(pod, source.items, source.default_mode, context.facts)
-        return Files(directory(pod, volume.name, self.directory, context, "Memory"), payload.ordered(files))
+        return payload.files_step(directory(pod, volume.name, self.directory, context, "Memory"), files, context)
 
 
 class ProjectedPlugin(Plugin):
@@ -67,14 +67,19 @@ class ProjectedPlugin(Plugin):
         assert source is not None
         files: Payload = {}
         errors: list[CannotMount] = []
+        size = 0
         for one in source.sources:
             try:
-                files |= _files(pod, one, source.default_mode, context)
+                more = _files(pod, one, source.default_mode, context)
+                size = payload.added(size, *more.values())
+                files |= more
+            except payload.TooLarge:
+                raise  # at once: each further source could be as large
             except CannotMount as error:
                 errors.append(error)
         if errors:
             raise CannotMount(_aggregate(map(str, errors)), retry=any(error.retry for error in errors))
-        return Files(directory(pod, volume.name, self.directory, context, "Memory"), payload.ordered(files))
+        return payload.files_step(directory(pod, volume.name, self.directory, context, "Memory"), files, context)
 
 
 def _ref(pod: Pod, one: VolumeProjection) -> ObjectRef | None:

@@ -1,12 +1,16 @@
-"""Disks of local PersistentVolumes: mounted once for all pods of the node, and unmounted after the last one."""
+"""Runs batches of steps that set up volumes, and holds the locks of local PersistentVolumes.
+
+Their disks are mounted once for all pods of the node, and unmounted after the last one.
+"""
 
 from __future__ import annotations
 
 import logging
-from contextlib import AsyncExitStack
+from collections.abc import Callable, Mapping
 
 from actors._base import Actor, Semaphore
-from actors.volume.helper.pool import HelperGone, HelperHung, Pool
+from actors.volume.helper.dedicated import owner_of
+from actors.volume.helper.pool import NOT_BEGUN, HelperGone, HelperHung, Pool
 from actors.volume.steps.codec import Outcome, SetUp
 from actors.volume.steps.volumes import Block, Local, Mount, ReleaseDevice
 
@@ -21,14 +25,19 @@ class Devices:
         self._gates: dict[str, Semaphore] = {}
         """Locks by PersistentVolume: a disk must not be unmounted while a pod is getting it."""
 
-    async def run(self, *steps: SetUp) -> tuple[Outcome, ...]:
-        """Carry out steps for volumes of any kind. Raises HelperHung, HelperGone."""
-        if not any(isinstance(step, Mount | Local | Block) for step in steps):
-            return await self._pool.run(*steps)
-        async with AsyncExitStack() as held:
-            for device in sorted({step.name for step in steps if isinstance(step, Local)}):
-                await held.enter_async_context(self._gate(device))
-            return await self._pool.run(*steps, dedicated=True)  # servers and disks may take minutes
+    async def run(self, *steps: SetUp, is_wanted: Callable[[], bool]) -> tuple[Outcome, ...]:
+        """Carry out a batch of steps. Raises HelperHung, HelperGone.
+
+        `is_wanted`: False once the pod is being removed. Its removal waits for the batch.
+        """
+        device = next((step.name for step in steps if isinstance(step, Local)), "")
+        if device:
+            async with self._gate(device):
+                if not is_wanted():
+                    raise HelperGone(NOT_BEGUN)
+                return await self._pool.run(*steps, dedicated=True)
+        # Servers and disks may take minutes.
+        return await self._pool.run(*steps, dedicated=any(isinstance(step, Mount | Block) for step in steps))
 
     def release(self, *names: str) -> None:
         """Unmount the disks of these persistent volumes from their global paths, unless a pod still has them."""
@@ -46,3 +55,21 @@ class Devices:
 
     def _gate(self, name: str) -> Semaphore:
         return self._gates.setdefault(name, Semaphore(1))
+
+
+def batches(todo: Mapping[str, SetUp]) -> list[dict[str, SetUp]]:
+    """The steps, by volume name, for one helper each. Pure.
+
+    Each server and each disk has its own batch. So no other pod of a disk waits while this one is queued for a server
+    that is down. Quick steps come first, together.
+    """
+    quick: dict[str, SetUp] = {}
+    slow: dict[tuple[str, str], dict[str, SetUp]] = {}
+    for name, step in todo.items():
+        match step:
+            case Mount() | Local() | Block():
+                device = step.name if isinstance(step, Local) else ""
+                slow.setdefault((owner_of((step,)), device), {})[name] = step
+            case _:
+                quick[name] = step
+    return [one for one in (quick, *slow.values()) if one]

@@ -16,7 +16,6 @@ from actors.volume import policy
 from actors.volume.helper.pool import HelperHung, Pool
 from actors.volume.helper.quarantine import Quarantine, Stuck
 from actors.volume.plugins.base import CannotMount, Claimed
-from actors.volume.plugins.csi import ATTACH_FAILED
 from actors.volume.policy import NEW
 from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.codec import Step
@@ -30,8 +29,12 @@ log = logging.getLogger(__name__)
 
 FAILED_MOUNT = "FailedMount"
 FAILED_MAP = "FailedMapVolume"
-_REASONS = {"MapVolume": FAILED_MAP, "NodeExpandVolume": "VolumeResizeFailed"}
-"""Event reasons of failures, by operation."""
+_REASONS = {
+    policy.MAP_AFFINITY_FAILED: FAILED_MOUNT,
+    "MapVolume": FAILED_MAP,
+    "NodeExpandVolume": "VolumeResizeFailed",
+}
+"""Event reasons of failures, by operation or its first word."""
 MAPPED = "SuccessfulMountVolume"
 GROWN = "FileSystemResizeSuccessful"
 NOT_GROWN = "FileSystemResizeFailed"
@@ -83,21 +86,24 @@ class FailureReporter:
     def failed(self, uid: str, pod: PodVolumes, name: str, error: CannotMount) -> None:
         """Record a failure to set a volume up; the reconciler retries it after its back-off.
 
+        The first failures to refresh a mounted volume are no event; see policy.is_quiet.
         A wait for the attachment is no event, as in the kubelet (VerifyControllerAttachedVolume): each disk has one.
         Without an API server it is an event, since no controller will attach the disk.
         """
-        before = pod.actual.get(name, NEW)
+        before, wanted = pod.actual.get(name, NEW), pod.wanted.get(name)
+        stage = error.stage = policy.operation(error.stage, wanted)
         after = pod.actual[name] = policy.failed(before, error, time.monotonic())
         pod.settled = -1  # a repeated publication may fail once the pod's volumes are as desired
         if not before.mounted:
             pod.persistent.pop(name, None)
         message = policy.failure_message(name, after)
-        waits = error.stage == ATTACH_FAILED and bool(self._actor.settings.kubeconfig)
-        if before.error != str(error):
-            log.log(logging.INFO if waits else logging.WARNING, "pod %s: %s", uid, message)
-        if waits:
+        waits = stage in policy.ATTACHING and bool(self._actor.settings.kubeconfig)
+        quiet = policy.is_quiet(wanted, after)
+        if before.error != str(error) or (not quiet and policy.is_quiet(wanted, before)):
+            log.log(logging.INFO if waits or quiet else logging.WARNING, "pod %s: %s", uid, message)
+        if waits or quiet:
             return
-        self.record(pod, message, _REASONS.get(error.stage.partition(".")[0], FAILED_MOUNT))
+        self.record(pod, message, _REASONS.get(stage) or _REASONS.get(stage.partition(".")[0], FAILED_MOUNT))
 
     def watch(self, pod: PodVolumes) -> None:
         """Emit an event each time that the pod has waited MAY_WAIT_S for its volumes."""
@@ -125,22 +131,18 @@ class FailureReporter:
             if pod.pod is not None:
                 self._events.pod(pod.pod, "Normal", MAPPED, message)
 
-    def grown(self, pod: PodVolumes, volume: str) -> None:
-        """Emit the event for a volume that its driver has grown."""
-        node = self._actor.settings.node_name
+    def grown(self, pod: PodVolumes, volume: str, claim: ObjectReference) -> None:
+        """Emit the events for a volume that its driver has grown."""
+        message = f'MountVolume.NodeExpandVolume succeeded for volume "{volume}" {self._actor.settings.node_name}'
         if pod.pod is not None:
-            message = f'MountVolume.NodeExpandVolume succeeded for volume "{volume}" {node}'
             self._events.pod(pod.pod, "Normal", GROWN, message)
+        self._events.object(claim, "Normal", GROWN, message)
 
     def not_grown(self, pod: PodVolumes, claimed: Claimed) -> None:
         """Emit the events for a volume that has grown, and that this pod may only read."""
         message = f'MountVolume.NodeExpandVolume failed for volume "{claimed.name}" requested read-only file system'
         self.record(pod, message, NOT_GROWN)
-        meta = claimed.claim.metadata
-        claim = ObjectReference(
-            api_version="v1", kind="PersistentVolumeClaim", namespace=meta.namespace, name=meta.name, uid=meta.uid
-        )
-        self._events.object(claim, "Warning", NOT_GROWN, message)
+        self._events.object(claim_reference(claimed), "Warning", NOT_GROWN, message)
 
     def mismatch(self, step: Local, error: str) -> None:
         """Emit the event for a PersistentVolume whose disk has another file system than it says."""
@@ -208,3 +210,11 @@ class FailureReporter:
                 pod.actual[stuck.name] = policy.hung(NEW, stuck.since, stuck.pid, time.monotonic())
             self._pool.adopt(stuck.pid, pidfd)
             self._pool.when_gone(stuck.pid, partial(self._released, stuck.uid, stuck.pid))
+
+
+def claim_reference(claimed: Claimed) -> ObjectReference:
+    """Reference to the claim in events."""
+    meta = claimed.claim.metadata
+    return ObjectReference(
+        api_version="v1", kind="PersistentVolumeClaim", namespace=meta.namespace, name=meta.name, uid=meta.uid
+    )

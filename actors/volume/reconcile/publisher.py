@@ -14,14 +14,14 @@ from typing import Literal
 
 from actors._base import Actor
 from actors.volume import policy
-from actors.volume.csi.policy import GrowthPhase, growth_phase
+from actors.volume.csi import growth
 from actors.volume.helper.pool import HelperGone, HelperHung
 from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Claimed, Context
-from actors.volume.plugins.csi import growth, may_grow, republishes, storage_bytes
+from actors.volume.plugins.csi import republishes
 from actors.volume.policy import NEW, Wanted
-from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck
+from actors.volume.reconcile.failure_reporter import FailureReporter, Recheck, claim_reference
 from actors.volume.reconcile.mounter import Mounter
-from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.reconcile.volume_state import Growing, PodVolumes
 from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMount
 from actors.volume.steps.places import host_path, map_places
@@ -31,9 +31,7 @@ from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 
-Phase = GrowthPhase | Literal["NodeResizeInProgress"]
-GROW_FAILED = "NodeExpandVolume.NodeExpandVolume failed"
-GROW_FAILED_FIRST = "MountVolume.Setup failed while expanding volume"
+Phase = growth.GrowthPhase | Literal["NodeResizeInProgress"]
 TELL_S = 15.0
 """Deadline of a request to the objects actor that writes to a claim."""
 TOLD_S = 30.0
@@ -56,16 +54,17 @@ class Publisher:
     def growth_bytes(self, pod: PodVolumes, one: Wanted, context: Context) -> int:
         """Size in bytes that the volume's file system has to grow to; 0 for no growth."""
         claimed = _claimed(pod, one, context)
-        if claimed is None:
+        if claimed is None or one.name in pod.refused_growth:
             return 0
-        size = storage_bytes(claimed)
-        if size > pod.sizes.setdefault(one.name, size):
-            wanted = size if may_grow(claimed) else 0
-        else:
-            # The controllers have grown the volume, and the claim waits for the node, perhaps since before this actor.
-            wanted = growth(claimed) if one.name not in pod.reported_growth else 0
-        if not wanted or not claimed.read_only:
-            return wanted
+        size = growth.storage_bytes(claimed.volume)
+        made_for = pod.sizes.setdefault(one.name, size)
+        due = growth.due_growth(claimed.volume, claimed.claim, made_for)
+        if due.is_done:
+            pod.sizes[one.name] = size
+        if size <= made_for and one.name in pod.reported_growth:
+            return 0  # the claim may be read with its old status
+        if not due.bytes or not claimed.read_only:
+            return due.bytes
         pod.sizes[one.name] = size
         pod.reported_growth.add(one.name)
         self._reporter.not_grown(pod, claimed)
@@ -73,9 +72,13 @@ class Publisher:
 
     def begin_growth(self, pod: PodVolumes, name: str, claimed: Claimed) -> None:
         """Note for the claim of a volume that is about to be grown what to report."""
-        meta, capacity = claimed.claim.metadata, claimed.volume.spec.capacity["storage"]
-        pod.growing[name] = SetClaimCapacity(namespace=meta.namespace, name=meta.name, capacity=str(capacity))
-        pod.requested[name] = value(claimed.claim.spec.resources.requests.get("storage", 0))
+        volume, claim = claimed.volume, claimed.claim
+        pod.growing[name] = Growing(
+            claim_reference(claimed),
+            size=growth.storage_bytes(volume),
+            requested=value(claim.spec.resources.requests.get("storage", 0)),
+            capacity=growth.new_capacity(volume, claim),
+        )
 
     def is_due(self, pod: PodVolumes, one: Wanted, context: Context) -> bool:
         """True when the driver of a mounted volume wants it published again now. Plans the first such publication."""
@@ -130,50 +133,65 @@ class Publisher:
         if outcome.error:
             stage = outcome.stage or SET_UP_FAILED
             if outcome.grown:
-                stage = GROW_FAILED if pod.actual.get(name, NEW).mounted else GROW_FAILED_FIRST
-                message = f"failed to expand pvc with {outcome.error}"
-                withdrawn = pod.requested.get(name) != step.expand_bytes
-                phase = growth_phase(outcome.grown, again=name in pod.failed_growth, withdrawn=withdrawn)
-                pod.failed_growth.add(name)
-                await self._report_expansion(pod, name, phase, message)
+                await self._report_failure(pod, name, step, outcome)
+                is_first = not pod.actual.get(name, NEW).mounted
+                stage = policy.GROW_FAILED_FIRST if is_first else policy.GROW_FAILED
             self._reporter.failed(uid, pod, name, CannotMount(outcome.error, stage=stage, volume=step.volume.spec_name))
             return
         if not step.republish:
             pod.republish_at.pop(name, None)
         elif pod.republish_at.get(name, as_of) <= as_of:  # else an object has changed meanwhile
             pod.republish_at[name] = time.monotonic() + REPUBLISH_S
-        if step.expand_bytes:
-            pod.sizes[name] = step.expand_bytes
-            pod.failed_growth.discard(name)
         if not pod.actual.get(name, NEW).mounted:
             self._reporter.mapped(pod, *map_places(self._root, step))
         pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))
-        if outcome.grown == "done":
-            self._reporter.grown(pod, step.volume.spec_name)
-        if step.expand_bytes and outcome.grown != "refused":
-            await self._report_capacity(pod, name)
+        growing = pod.growing.get(name) if step.expand_bytes else None
+        if outcome.grown == "refused":
+            pod.refused_growth.add(name)
+            await self._report_failure(pod, name, step, outcome)
+        elif growing is not None:
+            pod.sizes[name] = growing.size
+            pod.failed_growth.discard(name)
+            if outcome.grown == "done":
+                self._reporter.grown(pod, step.volume.spec_name, growing.claim)
+            await self._report_capacity(pod, name, growing)
+
+    async def _report_failure(self, pod: PodVolumes, name: str, step: CsiMount, outcome: Outcome) -> None:
+        growing = pod.growing.get(name)
+        withdrawn = growing is not None and growing.requested != step.expand_bytes
+        phase = growth.failure_phase(outcome.grown, again=name in pod.failed_growth, withdrawn=withdrawn)
+        if phase is None:
+            return
+        pod.failed_growth.add(name)
+        if growing is not None and not growing.capacity and outcome.grown == "infeasible":
+            pod.sizes[name] = growing.size  # the claim keeps no state that would end the tries
+        await self._report_expansion(pod, name, phase, f"failed to expand pvc with {outcome.refusal or outcome.error}")
 
     async def _report_expansion(self, pod: PodVolumes, name: str, phase: Phase, message: str = "") -> None:
         # By the claim's status the controllers decide if its owner may request less.
-        growth = pod.growing.get(name)
-        if growth is None or not self._actor.settings.kubeconfig:
+        growing = pod.growing.get(name)
+        if growing is None or not growing.capacity or not self._actor.settings.kubeconfig:
             return
-        request = SetClaimExpansion(namespace=growth.namespace, name=growth.name, phase=phase, message=message)
+        namespace, claim = growing.claim.namespace or "", growing.claim.name or ""
+        request = SetClaimExpansion(namespace=namespace, name=claim, phase=phase, message=message)
         try:
             await self._actor.peer("objects").ask(request, TELL_S)
         except ActorError as error:
-            log.warning("cannot write %s to claim %s/%s: %s", phase, growth.namespace, growth.name, error)
+            log.warning("cannot write %s to claim %s/%s: %s", phase, namespace, claim, error)
 
-    async def _report_capacity(self, pod: PodVolumes, name: str) -> None:
+    async def _report_capacity(self, pod: PodVolumes, name: str, growing: Growing) -> None:
         # The new capacity in the claim's status ends its owner's wait.
-        growth = pod.growing.pop(name, None)
-        if growth is None or not self._actor.settings.kubeconfig:
+        if not growing.capacity:
             return
         pod.reported_growth.add(name)
+        if not self._actor.settings.kubeconfig:
+            return  # a claim of the objects directory keeps its old status
+        namespace, claim = growing.claim.namespace or "", growing.claim.name or ""
         try:
-            await self._actor.peer("objects").ask(growth, TELL_S)
+            request = SetClaimCapacity(namespace=namespace, name=claim, capacity=growing.capacity)
+            await self._actor.peer("objects").ask(request, TELL_S)
         except ActorError as error:
-            log.warning("cannot write the new capacity to claim %s/%s: %s", growth.namespace, growth.name, error)
+            log.warning("cannot write the new capacity to claim %s/%s: %s", namespace, claim, error)
         # Until then the claim may still be read with its old status.
         self._actor.after(TOLD_S, pod.reported_growth.discard, name)
 

@@ -21,11 +21,12 @@ from actors.volume.drivers.attachments import NOT_IN_USE, Attachments
 from actors.volume.drivers.limits import Limits
 from actors.volume.drivers.unstaging import Unstaging
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
-from actors.volume.plugins.base import SET_UP_FAILED, CannotMount, Claimed, Context
-from actors.volume.plugins.csi import ATTACH_FAILED, attached
+from actors.volume.plugins.base import ATTACH_FAILED, SET_UP_FAILED, CannotMount, Claimed, Context
+from actors.volume.plugins.csi import attached
+from actors.volume.plugins.payload import PodFiles
 from actors.volume.policy import NEW, Wanted
 from actors.volume.reconcile import operation_counts
-from actors.volume.reconcile.devices import Devices
+from actors.volume.reconcile.devices import Devices, batches
 from actors.volume.reconcile.failure_reporter import ALREADY_MOUNTED, FailureReporter, Unresponsive
 from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.publisher import Publisher
@@ -98,6 +99,7 @@ class Reconciler:
     async def _round(self, uid: str, pod: PodVolumes) -> bool:
         # True when another round can do more at once.
         changes, now = pod.changes, time.monotonic()
+        is_whole = not pod.driver_calls  # else their volumes are left out, and the next round is after the calls
         due = [
             one
             for one in pod.wanted.values()
@@ -109,10 +111,11 @@ class Reconciler:
         objects, unattached = await self._attachments.check(uid, attachable, need.objects)
         need = need._replace(objects=objects)
         todo: dict[str, SetUp] = {}
+        files = PodFiles()
         for one in due:
             try:
                 _check_read(pod, one, need.failed)
-                step = self._step(uid, pod, one, need, unattached.get(one.name, NOT_IN_USE))
+                step = self._step(uid, pod, one, need, unattached.get(one.name, NOT_IN_USE), files)
             except CannotMount as error:
                 self.reporter.failed(uid, pod, one.name, error)
                 self._note_limit(pod, one.name, error.exhausted)
@@ -122,9 +125,13 @@ class Reconciler:
                     self.publisher.publish(uid, pod, one.name, step, now)
                 elif step is not None:
                     todo[one.name] = step
-        again = bool(todo) and await self._set_up(uid, pod, todo)
+        again = False
+        for batch in batches(todo):
+            if pod.pod is None:
+                break  # its removal waits for this
+            again = await self._set_up(uid, pod, batch) or again
         states = [pod.actual.get(name, NEW) for name in pod.wanted]
-        if changes == pod.changes and not again and all(one.mounted and not one.error for one in states):
+        if is_whole and changes == pod.changes and not again and all(one.mounted and not one.error for one in states):
             pod.settled = changes
         return again
 
@@ -135,10 +142,13 @@ class Reconciler:
             pod.exhausted[name] = time.monotonic()
             self._actor.spawn(self._limits.ask(driver), "volume limits")
 
-    def _step(self, uid: str, pod: PodVolumes, one: Wanted, need: Needed, unattached: str) -> SetUp | None:
+    def _step(
+        self, uid: str, pod: PodVolumes, one: Wanted, need: Needed, unattached: str, files: PodFiles
+    ) -> SetUp | None:
         """The step that is due for the volume; None when there is none. Raises CannotMount.
 
-        `unattached`: why a volume that a controller attaches may not be mounted now, see Attachments.
+        `unattached`: why a volume that a controller attaches may not be mounted now, see Attachments. `files` of the
+        volumes before.
         """
         if pod.pod is None:
             return None
@@ -162,11 +172,13 @@ class Reconciler:
                 self.in_use.want(uid, *attachment)
             if attachment is not None and not actual.mounted and unattached:
                 raise CannotMount(unattached, stage=ATTACH_FAILED, volume=claimed.name, soon=True)
-        step = one.plugin.step(pod.pod, one.volume, context)
+        points = pod.mount_points.of(one.name, mounted=actual.mounted)
+        step = one.plugin.step(pod.pod, one.volume, replace(context, mount_points=points))
+        files.add(step)
         if isinstance(step, CsiMount):
             pod.publish(one.name, step.volume)
-            step = msgspec.structs.replace(step, name=one.name, expand_bytes=grown or step.expand_bytes)
-            if step.expand_bytes and claimed is not None:
+            step = msgspec.structs.replace(step, name=one.name, expand_bytes=grown)
+            if grown and claimed is not None:
                 self.publisher.begin_growth(pod, one.name, claimed)
         digest = policy.digest(step)
         if again or policy.needs(one, step, digest, actual):
@@ -203,6 +215,13 @@ class Reconciler:
         pod.renewal_at = min(times)
         pod.renewal = self._actor.after(max(SOONEST_RENEWAL_S, pod.renewal_at - time.time()), self._renew, uid, pod)
 
+    def renew_overdue(self) -> None:
+        """Renew tokens whose time has come by the wall clock: timers stand still in a suspend, and miss its steps."""
+        now = time.time()
+        for uid, pod in self._pods.items():
+            if pod.renewal is not None and pod.renewal_at <= now:
+                self._renew(uid, pod)
+
     def _renew(self, uid: str, pod: PodVolumes) -> None:
         pod.stop_renewal()
         pod.changes += 1
@@ -213,9 +232,13 @@ class Reconciler:
             self._actor.spawn(self.reconcile(uid, pod), "look again")
 
     def _reserve(self, uid: str, pod: PodVolumes, name: str, claimed: Claimed) -> None:
-        """Note that the pod is about to mount the volume. Raises CannotMount when another pod has it exclusively."""
+        """Note that the pod has the volume, or is about to mount it.
+
+        Raises CannotMount for a volume that is for one pod and that another one has, unless it is mounted here.
+        """
         others = (other for key, other in self._pods.items() if key != uid)
-        if claimed.exclusive and any(claimed.name in other.persistent.values() for other in others):
+        is_free = pod.actual.get(name, NEW).mounted or not claimed.exclusive
+        if not is_free and any(claimed.name in other.persistent.values() for other in others):
             text = "volume uses the ReadWriteOncePod access mode and is already in use by another pod"
             raise CannotMount(text, volume=claimed.name)
         pod.persistent[name] = claimed.name
@@ -226,7 +249,7 @@ class Reconciler:
         pod.devices.update(step.name for step in todo.values() if isinstance(step, Local))
         names, began = list(todo), time.monotonic()
         try:
-            outcomes = await self.devices.run(*todo.values())
+            outcomes = await self.devices.run(*todo.values(), is_wanted=lambda: pod.pod is not None)
         except HelperHung as hung:
             name = names[hung.index]
             self.reporter.hung(uid, pod, name, hung)

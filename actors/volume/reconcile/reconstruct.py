@@ -16,7 +16,14 @@ from actors.volume.csi import disk
 from actors.volume.ops import setup
 from actors.volume.policy import Actual
 from actors.volume.steps.errors import VolumeError
-from actors.volume.steps.places import CSI, EMPTY_DIR, LOCAL_VOLUME, csi_block_dir, csi_volume_dir
+from actors.volume.steps.places import (
+    CSI,
+    EMPTY_DIR,
+    LOCAL_VOLUME,
+    csi_block_dir,
+    csi_block_volumes_dir,
+    csi_volume_dir,
+)
 from actors.volume.steps.removal_rules import LOCAL_PLUGINS, MEMORY_FILE_SYSTEMS
 
 MOST_NAME_BYTES = 4096
@@ -88,6 +95,14 @@ def find_devices(root: str) -> tuple[set[str], dict[str, set[str]]]:
     pods_dir = paths.pods_dir(root)
     by_pod = {uid: _names(f"{paths.pod_volumes_dir(root, uid)}/{LOCAL_VOLUME}") for uid in _names(pods_dir)}
     return _names(paths.local_devices_dir(root)), {uid: names for uid, names in by_pod.items() if names}
+
+
+def find_persistent(root: str) -> dict[str, set[str]]:
+    """The PersistentVolumes of CSI drivers that are mounted in each pod, by UID."""
+    tops = (os.path.realpath(top) for top in (paths.pods_dir(root), csi_block_volumes_dir(root)))
+    table = {mount.mount_point for top in tops for mount in mounts.mounts_under(top)}
+    by_pod = {uid: disk.mounted(root, uid, table) for uid in _names(paths.pods_dir(root))}
+    return {uid: names for uid, names in by_pod.items() if names}
 
 
 def _names(directory: str) -> set[str]:

@@ -43,6 +43,7 @@ class Remover:
     async def take_down(self, uid: str, pod: PodVolumes) -> None:
         """Remove all of the pod's volumes, after the steps in work. Raises RemovalFailed."""
         pod.withdraw()
+        self._pool.withdraw(uid)
         pod.requests += 1
         try:
             async with pod.lock:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from dataclasses import dataclass, field
 
 from actors._base import Semaphore, Task
 from actors._base.messaging.mailbox import TimerHandle
+from actors.volume.mount_points import PodMountPoints, find_mount_points
 from actors.volume.plugins.base import CannotMount
 from actors.volume.policy import Actual, Wanted
 from actors.volume.steps.csi import Volume as CsiVolume
-from proto.pods.objects import ObjectRef, SetClaimCapacity
-from proto.v1 import Pod
+from proto.pods.objects import ObjectRef
+from proto.v1 import ObjectReference, Pod
+
+log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -22,6 +26,19 @@ class DriverCall:
     task: Task[None] | None = None
 
 
+@dataclass(frozen=True)
+class Growing:
+    """A volume's growth, and what its claim is told."""
+
+    claim: ObjectReference
+    size: int
+    """Bytes of the PersistentVolume."""
+    requested: int
+    """Bytes that the claim requested when the growth began."""
+    capacity: str
+    """The claim's new capacity; empty when it has that already."""
+
+
 @dataclass
 class PodVolumes:
     """The volumes of one pod. Dictionaries are by volume name in the pod."""
@@ -29,6 +46,8 @@ class PodVolumes:
     pod: Pod | None = None
     """The desired state; None before MountPod and after UnmountPod."""
     wanted: dict[str, Wanted] = field(default_factory=dict)
+    mount_points: PodMountPoints = field(default_factory=PodMountPoints)
+    """Mount points in the wanted volumes of files."""
     actual: dict[str, Actual] = field(default_factory=dict)
     further_refs: dict[str, frozenset[ObjectRef]] = field(default_factory=dict)
     """Objects that are named by the volume's objects, as read last."""
@@ -47,14 +66,14 @@ class PodVolumes:
     published: dict[str, CsiVolume] = field(default_factory=dict)
     sizes: dict[str, int] = field(default_factory=dict)
     """Bytes for which the file systems of PersistentVolumes were made."""
-    growing: dict[str, SetClaimCapacity] = field(default_factory=dict)
-    """Claim updates for volumes that are being grown."""
+    growing: dict[str, Growing] = field(default_factory=dict)
+    """The last growth of each volume."""
     reported_growth: set[str] = field(default_factory=set)
     """Volumes whose claim was updated a moment ago."""
-    requested: dict[str, int] = field(default_factory=dict)
-    """Bytes that the claims of these volumes requested when their growth began."""
     failed_growth: set[str] = field(default_factory=set)
-    """Volumes whose driver refused to grow them, and that have not grown since."""
+    """Volumes whose driver failed to grow them, and that have not grown since."""
+    refused_growth: set[str] = field(default_factory=set)
+    """Volumes that their driver does not grow while a pod uses them."""
     devices: set[str] = field(default_factory=set)
     """Local PersistentVolumes that the pod has or tried to mount; their disks may be released after it."""
     lock: Semaphore = field(default_factory=lambda: Semaphore(1))
@@ -87,12 +106,20 @@ class PodVolumes:
         """Set the desired state."""
         if self.pod != pod:
             self.pod, self.wanted = pod, wanted
+            self._find_mount_points(pod)
             self.further_refs = {name: refs for name, refs in self.further_refs.items() if name in wanted}
             self.changes += 1
 
+    def _find_mount_points(self, pod: Pod) -> None:
+        # Here and not in each round: a pod may have thousands of mounts. Only volumes of files refresh.
+        before = self.mount_points.left_out
+        self.mount_points = find_mount_points(pod, {one.name for one in self.wanted.values() if one.plugin.refreshes})
+        if self.mount_points.left_out not in ("", before):
+            log.warning("pod %s: %s", pod.metadata.uid, self.mount_points.left_out)
+
     def withdraw(self) -> None:
         """Clear the desired state."""
-        self.pod, self.wanted = None, {}
+        self.pod, self.wanted, self.mount_points = None, {}, PodMountPoints()
         self.exhausted.clear()
         self.changes += 1
         self.stop_timer()
@@ -111,10 +138,10 @@ class PodVolumes:
 
     def forget_published(self) -> None:
         """Forget CSI volumes that are unpublished."""
-        for known in (self.published, self.sizes, self.republish_at, self.growing, self.requested):
+        for known in (self.published, self.sizes, self.republish_at, self.growing):
             known.clear()
-        self.reported_growth.clear()
-        self.failed_growth.clear()
+        for names in (self.reported_growth, self.failed_growth, self.refused_growth):
+            names.clear()
 
     def stop_timer(self) -> None:
         """Cancel the next retry."""

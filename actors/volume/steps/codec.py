@@ -38,6 +38,8 @@ class Outcome(Record, frozen=True):
     warning: str = ""
     """For the pod's events, after a success."""
     grown: csi.Growth = ""
+    refusal: str = ""
+    """Why the driver refused to grow the volume, which is mounted all the same."""
     mismatch: bool = False
     """The disk has another file system than the volume says."""
     more: bool = False
@@ -47,6 +49,8 @@ class Outcome(Record, frozen=True):
     stuck_since: float = 0.0
     """Unix seconds."""
     usages: tuple[VolumeUsage, ...] = ()
+    walks: dict[str, volumes.LongWalk] = {}
+    """By volume, for the next Measure step of the pod."""
     csi_volumes: tuple[csi.Volume, ...] = ()
     staged: tuple[csi.Staged, ...] = ()
     unused: tuple[csi.Staged, ...] = ()

@@ -6,8 +6,12 @@ from typing import Literal
 
 from actors.volume.steps.record import Record, Tagged
 
-Growth = Literal["", "done", "refused", "failed", "infeasible"]
-"""Result of growing a driver's volume; empty: no growth was wanted, or the driver has nothing to do for it."""
+Growth = Literal["", "done", "refused", "uncertain", "failed", "infeasible"]
+"""Result of growing a driver's volume; empty: no growth was wanted, or the driver has nothing to do for it.
+
+`refused`: not while the volume is in use, and the pod may use it all the same. `uncertain`: the driver may still be at
+it. `failed` is retried, `infeasible` never.
+"""
 
 
 class Register(Tagged, frozen=True):
@@ -111,6 +115,14 @@ class CsiMount(Tagged, frozen=True):
     secrets: Secrets = Secrets()
     republish: bool = False
     """The driver wants repeated calls while the pod lives (CSIDriver.requiresRepublish)."""
+
+
+class Grown(Record, frozen=True):
+    """Result of growing a volume that the driver has published."""
+
+    result: Growth = ""
+    refusal: str = ""
+    """Why the driver refused."""
 
 
 class CsiFind(Tagged, frozen=True):

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from actors.volume.steps.csi import Growth
 
+MOUNT_DEVICE_FAILED = "MountVolume.MountDevice failed"
+SET_UP_DEVICE_FAILED = "MapVolume.SetUpDevice failed"
+"""The same of a raw device."""
+
 
 class VolumeError(Exception):
     """A volume cannot be set up or removed now; the message is Go's, as the kubelet shows it.

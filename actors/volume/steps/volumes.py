@@ -6,8 +6,10 @@ Secrets.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Literal
 
+from actors._host.files.disk_use import DiskUse, Mark
 from actors.volume.steps.record import Record, Tagged
 
 Medium = Literal["", "tmpfs", "hugetlbfs"]
@@ -42,6 +44,8 @@ class Files(Tagged, frozen=True):
 
     directory: EmptyDir
     files: tuple[File, ...]
+    mount_points: tuple[str, ...] = ()
+    """Directories for the mounts of other volumes, by relative path. Containers cannot make them: it is read-only."""
 
     @property
     def name(self) -> str:
@@ -137,10 +141,43 @@ class TearDown(Tagged, frozen=True):
     slice_s: float
 
 
+class LongWalk(Record, frozen=True):
+    """A walk through a volume that has more files than one measurement can count, for the next one to go on with."""
+
+    inode: int
+    """Of the volume's directory: a new directory is another volume."""
+    seen: int = 0
+    """Files and directories that this walk has counted; 0: the next measurement begins a walk."""
+    so_far: DiskUse = DiskUse()
+    """Their use."""
+    last: DiskUse = DiskUse()
+    """The count of the walk before, which holds until this one is through."""
+    stalled: bool = False
+    """The last measurement had little or no time left after it had skipped what is counted."""
+    mark: Mark = Mark()
+    """The entry at which this walk stopped."""
+
+
 class Measure(Tagged, frozen=True):
-    """Measure the pod's own volumes."""
+    """Measure the pod's own volumes until `deadline`, a monotonic time for all steps of a batch."""
 
     uid: str
+    deadline: float
+    walks: dict[str, LongWalk] = {}
+    """By volume, as the last measurement left them."""
+    number: int = 0
+    """Of the measurement, for `in_order`."""
+
+
+def in_order(all_: list[str], long: Collection[str], number: int) -> list[str]:
+    """The pods, or the volumes of a pod, in the order of a measurement, given its number. Pure.
+
+    `long` walks come last, since those would leave little time to the others. Another one is the first of them each
+    time, as it gets most.
+    """
+    last = [one for one in all_ if one in long]
+    turn = number % len(last) if last else 0
+    return [one for one in all_ if one not in long] + last[turn:] + last[:turn]
 
 
 class MeasureMount(Tagged, frozen=True):

@@ -49,21 +49,41 @@ def test_token_request_names_the_account_and_binds_to_the_pod() -> None:
 def test_token_is_renewed_at_80_percent_of_life_or_after_a_day(
     life_s: float, chance: float, renewed_after_s: float
 ) -> None:
-    token = tokens.issued(answer(life_s), chance)
+    token = tokens.issued(answer(life_s), chance, ISSUED)
     assert token.refresh - ISSUED == pytest.approx(renewed_after_s)
     assert token.expires == ISSUED + life_s
 
 
 @given(st.integers(1, 10**6), st.floats(0, 1))
 def test_a_token_is_always_renewed_while_it_is_good(life_s: int, chance: float) -> None:
-    token = tokens.issued(answer(life_s), chance)
+    token = tokens.issued(answer(life_s), chance, ISSUED)
     assert ISSUED < token.refresh < token.expires
 
 
-@pytest.mark.parametrize("bad", [{}, {"status": None}, {"status": {"token": "t", "expirationTimestamp": "soon"}}])
+@pytest.mark.parametrize(("life_s", "renewed_after_s"), [(3600, 60.0), (600, 60.0), (100, 10.0)])
+def test_token_is_used_for_a_while_by_a_clock_that_is_ahead(life_s: float, renewed_after_s: float) -> None:
+    ahead, cache = ISSUED + 3700, tokens.TokenCache()
+    token = tokens.issued(answer(life_s), 0.5, ahead)
+    assert token.refresh - ahead == renewed_after_s
+    cache.keep(WISH, token, ahead)
+    cache.keep(replace(WISH, pod_uid="other"), token, ahead)
+    assert cache.fresh(WISH, ahead + renewed_after_s - 1) == token
+    assert cache.fresh(WISH, ahead + renewed_after_s) is None
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [
+        {},
+        {"status": None},
+        {"status": {"token": "t", "expirationTimestamp": "soon"}, "spec": {"expirationSeconds": 600}},
+        {"status": {"token": 5, "expirationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"expirationSeconds": 600}},
+        {"status": {"token": "t", "expirationTimestamp": "2026-01-01T00:00:00Z"}, "spec": {"expirationSeconds": "x"}},
+    ],
+)
 def test_answer_without_token_does_not_show_its_content(bad: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"no token|Invalid isoformat"):
-        tokens.issued(bad, 0)
+        tokens.issued(bad, 0, ISSUED)
 
 
 def test_cached_token_is_fresh_then_usable_then_gone() -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from actors.volume import policy
 from actors.volume.plugins.base import CannotMount, Context
+from actors.volume.plugins.binding import PROTECTION
 from actors.volume.steps.codec import SetUp
 from actors.volume.steps.volumes import HostPath
 from proto import v1
@@ -62,6 +63,7 @@ def refused(*objects: ApiObject, **rest: Any) -> str:
         (claim(), volume("other", by=("ns", "theirs", None)), volume(), volume("free", by=None)),
         (claim(spec={"volumeName": "pv"}), volume()),
         (claim(spec={"volumeName": "pv"}), volume(by=None)),
+        (claim(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=[PROTECTION]), volume()),
         (
             claim(spec={"accessModes": ["ReadWriteOnce"], "resources": {"requests": {"storage": "1Gi"}}}),
             volume(accessModes=["ReadWriteOnce", "ReadOnlyMany"], capacity={"storage": "1Gi"}),
@@ -80,6 +82,7 @@ NAMES_IT = {"volumeName": "pv"}
     [
         ((), 'failed to fetch PVC from API server: persistentvolumeclaims "data" not found'),
         ((claim(deletionTimestamp="2026-01-01T00:00:00Z"), volume()), "PVC is being deleted"),
+        ((claim(deletionTimestamp="2026-01-01T00:00:00Z", finalizers=["mine/x"]), volume()), "PVC is being deleted"),
         ((claim(status={"phase": "Pending"}, **API), volume()), "PVC is not bound"),
         ((claim(status=BOUND, **API), volume()), "PVC has empty pvc.Spec.VolumeName"),
         (

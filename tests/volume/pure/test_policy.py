@@ -1,15 +1,17 @@
 """Tables of desired volumes, due steps, removal and tmpfs sizes."""
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from actors.volume import policy
 from actors.volume.plugins import empty_dir
-from actors.volume.plugins.base import CannotMount
-from actors.volume.plugins.csi import ATTACH_FAILED
+from actors.volume.plugins.base import ATTACH_FAILED, CannotMount
 from actors.volume.policy import NEW, Actual, Wanted
+from actors.volume.reconcile.failure_reporter import FailureReporter
+from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.errors import VolumeError
 from actors.volume.steps.places import CSI
 from actors.volume.steps.removal_rules import LOCAL_PLUGINS, VolumeDir, removal_steps
@@ -23,6 +25,7 @@ from proto.v1 import (
     PodSpec,
     Volume,
     VolumeMount,
+    from_dict,
 )
 from proto.v1.containers.resources import ResourceRequirements
 from proto.v1.volumes.legacy import FlexVolumeSource, GitRepoVolumeSource
@@ -144,6 +147,23 @@ def test_retries_double_from_half_a_second_to_two_minutes() -> None:
     assert policy.next_try_s([NEW, policy.failed(NEW, CannotMount("never", retry=False), 0.0)], 0.0) is None
 
 
+@pytest.mark.parametrize(
+    ("wanted", "before", "quiet"),
+    [
+        (CONFIG, Actual(mounted=True, digest=b"old"), True),
+        (CONFIG, NEW, False),  # the pod waits for it
+        (EMPTY, Actual(mounted=True), False),  # has no objects
+        (None, Actual(mounted=True), False),
+    ],
+)
+def test_first_failed_refreshes_are_quiet(wanted: Wanted | None, before: Actual, quiet: bool) -> None:
+    state, found = before, []
+    for _ in range(6):
+        state = policy.failed(state, CannotMount('configmap "o" not found'), 0.0)
+        found.append(policy.is_quiet(wanted, state))
+    assert found == ([True] * 4 + [False] * 2 if quiet else [False] * 6)
+
+
 def test_hanging_volume_is_not_touched_until_its_helper_ends() -> None:
     state = policy.hung(NEW, since=1000.0, pid=7, now=50.0)
     assert not policy.is_due(state, 1e9)
@@ -169,6 +189,40 @@ def test_a_refusal_names_what_failed_and_what_does_not_answer() -> None:
         "Unable to attach or mount volumes: unmounted volumes=[a b], unattached volumes=[], "
         'failed to process volumes=[]: context deadline exceeded: volume "b" has not answered for 8 s'
     )
+
+
+@pytest.mark.parametrize("device", [False, True])
+@pytest.mark.parametrize(
+    ("stage", "of_devices", "reason"),
+    [
+        ("MountVolume.SetUp failed", "MapVolume.SetUpDevice failed", "FailedMapVolume"),
+        ("MountVolume.NodeAffinity check failed", "MapVolume.NodeAffinity check failed", "FailedMount"),
+        (
+            "MountVolume.Setup failed while expanding volume",
+            "MapVolume.MarkVolumeAsMounted failed while expanding volume",
+            "FailedMapVolume",
+        ),
+        ("MapVolume.MapPodDevice failed", "MapVolume.MapPodDevice failed", "FailedMapVolume"),
+    ],
+)
+def test_failure_of_a_raw_device_has_its_own_words(stage: str, of_devices: str, reason: str, device: bool) -> None:
+    use = {"volumeDevices": [{"name": "v", "devicePath": "/d"}]} if device else {"volumeMounts": [{"name": "v"}]}
+    spec = {"containers": [{"name": "c", **use}], "volumes": [{"name": "v", "persistentVolumeClaim": {}}]}
+    user = from_dict(Pod, {"metadata": {"name": "p", "uid": "u"}, "spec": spec})
+    state, told = PodVolumes(pod=user, wanted=policy.wanted_volumes(user)), []
+    reporter: Any = FailureReporter.__new__(FailureReporter)
+    reporter._actor = SimpleNamespace(settings=SimpleNamespace(kubeconfig="/there"))
+    reporter._events = SimpleNamespace(pod=lambda _, *event: told.append(event))
+    reporter.failed("u", state, "v", CannotMount("why", stage=stage, volume="pv"))
+    reason = reason if device or stage == of_devices else "FailedMount"
+    assert told == [("Warning", reason, f'{of_devices if device else stage} for volume "pv" : why')]
+    assert policy.refusal(state.wanted, state.actual, 0.0) == told[0][2]
+    reporter.failed("u", state, "v", CannotMount("not attached", stage=ATTACH_FAILED, volume="pv"))
+    assert len(told) == 1, "a wait for the attachment is no event"
+    names = "unmounted volumes=[v], unattached volumes=[v], failed to process volumes=[]"
+    assert names in policy.overdue_message(state.wanted, state.actual, 0.0)
+    kind = "MapVolume" if device else "MountVolume"
+    assert policy.refusal(state.wanted, state.actual, 0.0).startswith(f"{kind}.WaitForAttach failed")
 
 
 def test_a_pod_that_waits_too_long_names_its_volumes() -> None:
@@ -233,6 +287,12 @@ def test_only_the_pods_own_content_is_unmounted_or_deleted(
 )
 def test_memory_limit_of_a_pod(containers: tuple[Container, ...], init: tuple[Container, ...], limit: int) -> None:
     assert empty_dir.pod_memory_limit(pod((), *containers, init=init)) == limit
+
+
+def test_memory_limit_of_the_pod_itself_has_its_overhead() -> None:
+    own = ResourceRequirements(limits={"memory": "200Mi"})
+    assert empty_dir.pod_memory_limit(pod((), container(), resources=own, overhead={"memory": "100Mi"})) == 300 * MI
+    assert empty_dir.pod_memory_limit(pod((), container(), overhead={"memory": "100Mi"})) == 0
 
 
 @pytest.mark.parametrize(

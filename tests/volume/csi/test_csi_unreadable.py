@@ -15,9 +15,8 @@ from actors.volume.steps.csi import Staged, Volume
 from actors.volume.steps.errors import VolumeError
 from proto.pods.volume import MountPod, UnmountPod
 from tests.harness import ActorProcess
-from tests.volume.csi_driver import Driver
-from tests.volume.devices import loop_device
-from tests.volume.test_csi_actor import (
+from tests.volume.csi.csi_driver import Driver
+from tests.volume.csi.test_csi_actor import (
     UID,
     actor,
     claim,
@@ -26,10 +25,11 @@ from tests.volume.test_csi_actor import (
     registered,
     retry_forbidden,
 )
-from tests.volume.test_csi_after_reboot import reboot
-from tests.volume.test_csi_operations import plugin, root
-from tests.volume.test_csi_raw import left
-from tests.volume.test_csi_raw import mount as mount_raw
+from tests.volume.csi.test_csi_after_reboot import reboot
+from tests.volume.csi.test_csi_operations import plugin, root
+from tests.volume.csi.test_csi_raw import left
+from tests.volume.csi.test_csi_raw import mount as mount_raw
+from tests.volume.devices import loop_device
 
 __all__ = ["actor", "plugin", "root"]  # fixtures
 

@@ -304,7 +304,7 @@ def test_driver_that_is_not_registered_is_named(source: dict[str, Any]) -> None:
     with pytest.raises(CannotMount) as caught:
         step(source, endpoint="")
     assert str(caught.value) == (
-        "kubernetes.io/csi: mounter.SetUpAt failed to get CSI client: "
+        "kubernetes.io/csi: attacher.MountDevice failed to create newCsiDriverClient: "
         f"driver name {driver} not found in the list of registered CSI drivers"
     )
     assert caught.value.retry

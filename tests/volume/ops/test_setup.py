@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -10,11 +11,12 @@ from typing import Any
 import pytest
 
 from actors.volume.ops.ownership import set_ownership
-from actors.volume.ops.setup import check_host_path, set_up_empty_dir
+from actors.volume.ops.removal import remove_pod_volumes
+from actors.volume.ops.setup import check_host_path, set_up_empty_dir, set_up_files
 from actors.volume.policy import Actual
 from actors.volume.reconcile.reconstruct import find_volumes
 from actors.volume.steps.errors import VolumeError
-from actors.volume.steps.volumes import EmptyDir, HostPath
+from actors.volume.steps.volumes import EmptyDir, File, Files, HostPath
 
 
 def empty(name: str, **fields: Any) -> EmptyDir:
@@ -102,6 +104,93 @@ def test_empty_dir_has_mode_0777_and_the_kubelets_ready_mark(tmp_path: Path) -> 
     assert volume.stat().st_gid == 2000
     assert (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").exists()
     assert find_volumes(str(tmp_path)) == {"u": {"v": Actual(mounted=True, medium="", path=str(volume))}}
+
+
+@pytest.mark.needs("root")  # to change groups
+def test_empty_dir_made_again_has_its_group_again(tmp_path: Path) -> None:
+    set_up_empty_dir(str(tmp_path), empty("v", fs_group=2000))
+    volume = tmp_path / "pods/u/volumes/kubernetes.io~empty-dir/v"
+    shutil.rmtree(volume)
+    set_up_empty_dir(str(tmp_path), empty("v", fs_group=2000))
+    assert (volume.stat().st_mode & 0o7777, volume.stat().st_gid) == (0o2777, 2000)
+
+
+def config(*points: str, value: bytes = b"1", keys: tuple[str, ...] = ("a",), **fields: Any) -> Files:
+    directory = EmptyDir("u", "kubernetes.io~configmap", "v", **fields)
+    return Files(directory, tuple(File(key, value, 0o644) for key in keys), points)
+
+
+@pytest.fixture
+def volume(tmp_path: Path) -> Path:
+    """The directory of `config`'s volume, when it is set up."""
+    return tmp_path / "pods/u/volumes/kubernetes.io~configmap/v"
+
+
+def test_mount_points_are_made_and_stay_until_removal(tmp_path: Path, volume: Path) -> None:
+    before = os.umask(0o077)
+    try:
+        for value in (b"1", b"2"):
+            set_up_files(str(tmp_path), config("data", "deep/er/one", "deep/er/two", value=value))
+    finally:
+        os.umask(before)
+    for name in ("data", "deep", "deep/er", "deep/er/one", "deep/er/two"):
+        assert (volume / name).lstat().st_mode == 0o40755, name
+    assert (volume / "a").read_bytes() == b"2"
+    assert len([name for name in os.listdir(volume) if name.startswith("..2")]) == 1
+    assert remove_pod_volumes(str(tmp_path), "u", 10.0)
+    assert not os.path.lexists(tmp_path / "pods/u/volumes")
+
+
+def test_mount_point_comes_with_a_later_refresh(tmp_path: Path, volume: Path) -> None:
+    set_up_files(str(tmp_path), config())
+    set_up_files(str(tmp_path), config("late"))
+    assert (volume / "late").is_dir()
+    assert (volume / "a").read_bytes() == b"1"
+
+
+def test_mount_point_takes_the_place_of_a_file(tmp_path: Path, volume: Path) -> None:
+    for value in (b"1", b"2"):
+        set_up_files(str(tmp_path), config("b", keys=("a", "b"), value=value))
+    assert not (volume / "b").is_symlink()
+    assert os.listdir(volume / "b") == []
+    assert (volume / "a").read_bytes() == b"2"
+
+
+@pytest.mark.needs("root")  # to change groups
+def test_mount_points_belong_to_the_pods_group(tmp_path: Path, volume: Path) -> None:
+    for _ in range(2):
+        set_up_files(str(tmp_path), config("deep/data", fs_group=2000))
+        for name in ("deep", "deep/data"):
+            found = (volume / name).stat()
+            assert (found.st_mode & 0o7777, found.st_gid) == (0o2755, 2000)
+
+
+def test_mount_points_follow_no_link_and_keep_a_file(tmp_path: Path, volume: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    set_up_files(str(tmp_path), config())
+    (volume / "out").symlink_to(elsewhere)
+    (volume / "file").write_text("x")
+    set_up_files(str(tmp_path), config("out/in", "file/in", "a/in", "fine"))
+    assert os.listdir(elsewhere) == []
+    assert (volume / "file").read_text() == "x"
+    assert (volume / "a").read_bytes() == b"1"
+    assert (volume / "fine").is_dir()
+
+
+@pytest.mark.needs("root")  # to mount
+def test_mount_points_are_not_made_inside_a_mount(tmp_path: Path, volume: Path) -> None:
+    set_up_files(str(tmp_path), config("data"))
+    other = tmp_path / "other"
+    other.mkdir()
+    subprocess.run(["mount", "--bind", other, volume / "data"], check=True)
+    try:
+        set_up_files(str(tmp_path), config("data/deep", value=b"2", fs_group=2000))
+        assert os.listdir(other) == []
+        assert other.stat().st_gid == 0
+        assert (volume / "a").read_bytes() == b"2"
+    finally:
+        subprocess.run(["umount", volume / "data"], check=True)
 
 
 def test_incomplete_volume_is_not_ready(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from actors._base import Future
 from actors.volume import metrics as module
 from actors.volume.metrics import DRIVER_S, Metrics
 from proto.pods.volume import PodVolumeUsage
-from tests.volume.pure.test_unstaging import Node
+from tests.volume.csi.pure.test_unstaging import Node
 
 
 class Pool:

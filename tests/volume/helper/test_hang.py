@@ -70,6 +70,8 @@ def test_refusal_names_hanging_volume_until_it_answers(actor: ActorProcess, dead
 def test_next_incarnation_knows_hanging_volumes_and_since_when(actor: ActorProcess, dead: DeadFuse) -> None:
     refused(actor, dead)
     (pid,) = written_off(actor)
+    saved = Path(actor.settings.root_dir, "nodevisor/volume.json")
+    wait_for(lambda: saved.exists() and f'"pid":{pid},' in saved.read_text(), what="the helper is on record")
     for _ in range(2):
         actor.restart()
         message = refused(actor, dead)

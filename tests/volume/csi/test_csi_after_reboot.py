@@ -12,9 +12,8 @@ from actors._host.files.mounts import mounts_under
 from actors.volume.reconcile import reconstruct
 from proto.pods.volume import MountPod, UnmountPod
 from tests.harness import ActorProcess
-from tests.volume.csi_driver import Driver, bound
-from tests.volume.devices import loop_device, loops_below
-from tests.volume.test_csi_actor import (
+from tests.volume.csi.csi_driver import Driver, bound
+from tests.volume.csi.test_csi_actor import (
     QUICK,
     UID,
     actor,
@@ -25,8 +24,9 @@ from tests.volume.test_csi_actor import (
     registered,
     retry_forbidden,
 )
-from tests.volume.test_csi_operations import plugin, root
-from tests.volume.test_csi_raw import PLACE, mount, unmount
+from tests.volume.csi.test_csi_operations import plugin, root
+from tests.volume.csi.test_csi_raw import PLACE, mount, unmount
+from tests.volume.devices import loop_device, loops_below
 
 __all__ = ["actor", "plugin", "root"]  # fixtures
 
@@ -46,8 +46,10 @@ def test_raw_device_is_published_anew_after_a_reboot(root: str, plugin: Driver, 
         mount(root, plugin)
         link = f"{root}/pods/uid-1/volumeDevices/kubernetes.io~csi/pv-1"
         assert {name: one.path for name, one in reconstruct.find_volumes(root)["uid-1"].items()} == {"v": link}
+        assert reconstruct.find_persistent(root) == {"uid-1": {"pv-1"}}
         reboot(root)
         assert os.path.islink(link)
+        assert reconstruct.find_persistent(root) == {}
         assert reconstruct.find_volumes(root) == {"uid-1": {}}
         mount(root, plugin)
         assert Path(link).is_block_device()

@@ -86,6 +86,30 @@ def test_path_out_of_the_volume_is_refused(volume: tuple[Path, int], link: str, 
         open_beneath(fd, "../secret")
 
 
+@pytest.mark.parametrize(
+    ("link", "sub_path"),
+    [
+        ("missing", "link"),
+        ("missing", "link/directory"),
+        ("a/missing", "link"),
+        ("a/missing/.", "link"),
+        ("../volume/missing", "a/../link"),
+        ("{path}/missing", "link"),
+        ("other", "link"),
+    ],
+)
+def test_target_of_a_dangling_link_is_not_made(volume: tuple[Path, int], link: str, sub_path: str) -> None:
+    path, fd = volume
+    (path / "a").mkdir()
+    (path / "other").symlink_to("a/missing")
+    (path / "link").symlink_to(link.format(path=path))
+    with pytest.raises((FileNotFoundError, VolumeError)):
+        open_beneath(fd, sub_path)
+    assert sorted(one.name for one in path.rglob("*")) == ["a", "link", "other"]
+    (path / "a/missing").mkdir()
+    assert walked(fd, "other/new") == f"{path}/a/missing/new", "a name behind the link is made"
+
+
 def test_links_in_a_circle_and_through_files_end(volume: tuple[Path, int]) -> None:
     path, fd = volume
     (path / "one").symlink_to("two")

@@ -29,9 +29,9 @@ from actors.volume.steps.csi import (
     Staged,
     Volume,
 )
-from actors.volume.steps.errors import VolumeError
+from actors.volume.steps.errors import MOUNT_DEVICE_FAILED, VolumeError
 from proto.common.machine.mountinfo import Mount
-from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
+from tests.volume.csi.csi_driver import ALL, Driver, Fault, Mute, bound
 
 UNCERTAIN = {"CANCELLED", "DEADLINE_EXCEEDED", "UNAVAILABLE", "RESOURCE_EXHAUSTED", "ABORTED"}
 CODES = (
@@ -138,15 +138,21 @@ def test_shared_volume_is_staged_once_and_unstaged_last(root: str, plugin: Drive
 @pytest.mark.parametrize("code", ["", *CODES])
 @pytest.mark.needs("mounts")
 def test_refused_growth_does_not_keep_the_volume_from_pods(root: str, plugin: Driver, code: str) -> None:
+    growth_failures = dict.fromkeys(("INVALID_ARGUMENT", "OUT_OF_RANGE", "NOT_FOUND"), "infeasible")
     plugin.capabilities = ALL
     plugin.faults["NodeExpandVolume"] = Fault(code)
     step = request(plugin, expand_bytes=4096)
+    refusal = "Expander.NodeExpand failed to expand the volume : rpc error: code = FailedPrecondition desc = "
     if code in ("", "FAILED_PRECONDITION"):
-        assert operations.mount(root, step, nothing) == ("refused" if code else "done")
+        grown = operations.mount(root, step, nothing)
+        assert grown.result == ("refused" if code else "done")
+        assert grown.refusal.startswith(refusal if code else "")
+        assert bool(grown.refusal) == bool(code)
         assert disk.is_ready(root, VOLUME)
     else:
-        with pytest.raises(CallFailed):
+        with pytest.raises(VolumeError, match=r"^Expander\.NodeExpand failed to expand the volume ") as caught:
             operations.mount(root, step, nothing)
+        assert caught.value.grown == ("uncertain" if code in UNCERTAIN else growth_failures.get(code, "failed"))
     unmount(root, plugin)
 
 
@@ -165,6 +171,29 @@ def test_missing_stage_secret_fails_only_a_mount_that_stages(root: str, plugin: 
         unmount(root, plugin, volume)
     plugin.capabilities = ()
     mount(root, plugin, secrets=missing)
+    unmount(root, plugin)
+
+
+@pytest.mark.parametrize("rpc", ["NodeGetCapabilities", "NodeStageVolume", "NodePublishVolume"])
+@pytest.mark.needs("mounts")
+def test_failed_call_names_the_kubelets_operation(root: str, plugin: Driver, rpc: str) -> None:
+    """A volume is staged once (MountDevice), then published to each pod (SetUp, which is not named)."""
+    device = "" if rpc == "NodePublishVolume" else MOUNT_DEVICE_FAILED
+
+    def stage(volume: Volume, **fields: Any) -> str:
+        plugin.faults[rpc] = Fault("INTERNAL")
+        with pytest.raises(CallFailed) as caught:
+            mount(root, plugin, volume, **fields)
+        plugin.faults.clear()
+        return caught.value.stage
+
+    assert stage(VOLUME) == device
+    if rpc != "NodeStageVolume":
+        assert stage(Volume("uid-3", "v", "csi.test", "inline"), ephemeral=True) == ""
+        mount(root, plugin, OTHER)
+        assert stage(VOLUME) == "", "another pod has it staged"
+        unmount(root, plugin, OTHER)
+        unmount(root, plugin, Volume("uid-3", "v", "csi.test", "inline"))
     unmount(root, plugin)
 
 
@@ -594,6 +623,23 @@ def test_refused_plugin_is_notified_with_the_reason(plugin: Driver, changes: dic
     (status,) = plugin.of("NotifyRegistrationStatus")
     assert not status.plugin_registered
     assert words in status.error
+
+
+@pytest.mark.parametrize("fault", [Fault("UNIMPLEMENTED"), Fault(hang=True)])
+def test_driver_that_takes_no_notification_is_registered(
+    plugin: Driver, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, fault: Fault
+) -> None:
+    monkeypatch.setattr(registration, "MEET_S", 3.0)
+    plugin.faults["NotifyRegistrationStatus"] = fault
+    assert meet(plugin).name == "csi.test"
+    (line,) = caplog.messages
+    assert line.startswith(f"the CSI driver at {plugin.socket} is registered, and cannot be told so: rpc error: ")
+
+
+def test_refused_driver_that_takes_no_notification_is_refused(plugin: Driver) -> None:
+    plugin.kind, plugin.faults["NotifyRegistrationStatus"] = "Strange", Fault("UNIMPLEMENTED")
+    with pytest.raises(VolumeError, match="no handler registered for plugin type: Strange"):
+        meet(plugin)
 
 
 def test_an_older_driver_does_not_displace_a_newer(plugin: Driver) -> None:

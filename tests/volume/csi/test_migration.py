@@ -18,9 +18,8 @@ from proto.v1 import Volume
 from proto.v1.scalars.base import json_name
 from proto.v1.volumes.migrated import MIGRATED
 from tests.harness import ActorProcess, wait_for
-from tests.volume.csi_driver import Driver
-from tests.volume.test_actor import UID
-from tests.volume.test_csi_actor import (
+from tests.volume.csi.csi_driver import Driver
+from tests.volume.csi.test_csi_actor import (
     actor,
     claim,
     in_default,
@@ -29,6 +28,7 @@ from tests.volume.test_csi_actor import (
     registered,
     retry_forbidden,
 )
+from tests.volume.test_actor import UID
 from tests.volume.test_with_server import Server, server
 
 __all__ = ["actor", "server"]
@@ -154,8 +154,8 @@ def test_volume_waits_for_its_driver_and_names_it(actor: ActorProcess) -> None:
     spec = in_default(volume("azure_file", readOnly=True))
     message = refused(actor, MountPod(pod=spec))
     assert message == (
-        'MountVolume.SetUp failed for volume "#s#share#v#default" : kubernetes.io/csi: mounter.SetUpAt failed to get '
-        f"CSI client: driver name {FILE} not found in the list of registered CSI drivers"
+        'MountVolume.MountDevice failed for volume "#s#share#v#default" : kubernetes.io/csi: attacher.MountDevice '
+        f"failed to create newCsiDriverClient: driver name {FILE} not found in the list of registered CSI drivers"
     )
     driver = new_driver(actor, FILE).start()
     try:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from actors.volume import policy
-from actors.volume.csi.policy import owned_by
+from actors.volume.csi.policy import node_problem, owned_by, registration_problem
 from actors.volume.plugins.base import CannotMount, Claimed, Context
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.steps.csi import CsiMount, FsGroup
@@ -26,35 +26,52 @@ FOR_NODE = {
     "nodePublishSecretRef": {"name": "Publish", "namespace": "ns"},
     "nodeExpandSecretRef": {"name": "Expand", "namespace": "ns"},
 }
+EPHEMERAL = {"volumeLifecycleModes": ["Ephemeral"]}
 CALLS = ("Stage", "Publish", "Expand")
 """Also the names of the Secrets."""
+CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
+INLINE = {"csi": {"driver": "d"}}
 VOLUME = {"driver": "d", "volumeHandle": "h", "fsType": "ext4", "readOnly": True, "volumeAttributes": {"a": "b"}}
 
 
-def step(volume: dict[str, Any], secrets: tuple[str, ...] = CALLS, **persistent: Any) -> CsiMount:
+def step(
+    volume: dict[str, Any],
+    secrets: tuple[str, ...] = CALLS,
+    *,
+    driver: dict[str, Any] | None = DRIVER,
+    socket: str = "/d.sock",
+    annotations: dict[str, str] | None = None,
+    **persistent: Any,
+) -> CsiMount:
+    """The step of a pod's volume. `driver`: the CSIDriver's spec, if there is one; `persistent`: the volume's."""
+    mode = persistent.get("volumeMode", "Filesystem")
     security = {"fsGroup": 7, "fsGroupChangePolicy": "OnRootMismatch"}
-    container = {"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    container: dict[str, Any] = {"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
+    if mode == "Block":
+        container = {"name": "c", "volumeDevices": [{"name": "v", "devicePath": "/dev/v"}]}
     spec = {"containers": [container], "volumes": [{"name": "v", **volume}], "securityContext": security}
     pod = v1.from_dict(Pod, {"metadata": {"name": "p", "namespace": "ns", "uid": "u"}, "spec": spec})
     documents: dict[tuple[str, str, str], dict[str, Any]] = {
-        ("CSIDriver", "", "d"): {"spec": DRIVER},
-        ("PersistentVolumeClaim", "ns", "data"): {"spec": {"volumeName": "pv"}},
-        ("PersistentVolume", "", "pv"): {"spec": persistent},
+        ("PersistentVolumeClaim", "ns", "data"): {"spec": {"volumeName": "pv", "volumeMode": mode}},
+        ("PersistentVolume", "", "pv"): {"metadata": {"annotations": annotations or {}}, "spec": persistent},
     }
+    if driver is not None:
+        documents["CSIDriver", "", "d"] = {"spec": driver}
     refs = {ObjectRef(kind=kind, namespace=space, name=name): one for (kind, space, name), one in documents.items()}
     objects = {ref: ApiObject(ref=ref, resource_version="1", document=one) for ref, one in refs.items()}
     for call in secrets:
         ref = ObjectRef(kind="Secret", namespace="ns", name=call)
         objects[ref] = ApiObject(ref=ref, resource_version="1", data={"k": call.encode()})
     (wanted,) = policy.wanted_volumes(pod).values()
-    context = Context(objects=objects, node_name="n", endpoint=lambda driver: f"/{driver}.sock")
+    context = Context(objects=objects, node_name="n", endpoint=lambda _: socket)
     made = wanted.plugin.step(pod, wanted.volume, context)
     assert isinstance(made, CsiMount)
     return made
 
 
 def test_persistent_volume_brings_its_fields_and_secrets() -> None:
-    made = step({"persistentVolumeClaim": {"claimName": "data"}}, csi=VOLUME | FOR_NODE, mountOptions=["noatime"])
+    old = {"volume.beta.kubernetes.io/mount-options": "ro,nolock"}  # of in-tree types only
+    made = step(CLAIM, csi=VOLUME | FOR_NODE, mountOptions=["noatime"], annotations=old)
     assert (made.volume.handle, made.fs_type, made.read_only, made.context) == ("h", "ext4", False, {"a": "b"})
     assert made.mount_options == ("noatime",)
     assert (made.secrets.stage, made.secrets.publish, made.secrets.expand) == (
@@ -68,7 +85,8 @@ def test_missing_secrets_of_stage_and_growth_are_left_to_their_calls() -> None:
     made = step({"persistentVolumeClaim": {"claimName": "data"}}, ("Publish",), csi=VOLUME | FOR_NODE).secrets
     assert (made.stage, made.publish, made.expand) == ({}, {"k": "Publish"}, {})
     assert made.stage_error == 'fetching NodeStageSecretRef ns/Stage failed: secrets "Stage" not found'
-    assert made.expand_error == 'fetching NodeExpandSecretRef ns/Expand failed: secrets "Expand" not found'
+    text = 'expander.NodeExpand failed to get NodeExpandSecretRef ns/Expand: secrets "Expand" not found'
+    assert made.expand_error == text
     whole = step({"persistentVolumeClaim": {"claimName": "data"}}, csi=VOLUME | FOR_NODE).secrets
     assert (whole.stage_error, whole.expand_error) == ("", "")
 
@@ -84,6 +102,43 @@ def test_missing_secret_of_the_publication_fails_every_mount(volume: dict[str, A
     with pytest.raises(CannotMount) as caught:
         step(volume, ("Stage", "Expand"), csi=VOLUME | FOR_NODE)
     assert str(caught.value) == 'fetching NodePublishSecretRef ns/Publish failed: secrets "Publish" not found'
+
+
+@pytest.mark.parametrize(
+    ("volume", "mode", "stage", "message"),
+    [
+        (INLINE, "", "MountVolume.SetUp", "mounter.SetUpAt failed to get CSI client"),
+        (CLAIM, "", "MountVolume.MountDevice", "attacher.MountDevice failed to create newCsiDriverClient"),
+        (CLAIM, "Block", "MapVolume.SetUpDevice", "blockMapper.SetUpDevice failed to get CSI client"),
+    ],
+)
+@pytest.mark.parametrize("driver", [None, DRIVER, {"volumeLifecycleModes": ["Other"], "attachRequired": False}])
+def test_volume_without_a_registered_driver_names_it(
+    volume: dict[str, Any], mode: str, stage: str, message: str, driver: dict[str, Any] | None
+) -> None:
+    with pytest.raises(CannotMount) as caught:
+        step(volume, csi=VOLUME, volumeMode=mode or "Filesystem", driver=driver, socket="")
+    missing = "driver name d not found in the list of registered CSI drivers"
+    assert str(caught.value) == f"kubernetes.io/csi: {message}: {missing}"
+    assert caught.value.stage == f"{stage} failed"
+
+
+@pytest.mark.parametrize(
+    ("volume", "driver", "message"),
+    [
+        (INLINE, None, '"Ephemeral" not supported by driver d (no CSIDriver object)'),
+        (INLINE, {}, '"Ephemeral" not supported by driver d (only supports ["Persistent"])'),
+        (CLAIM, EPHEMERAL, '"Persistent" not supported by driver d (only supports ["Ephemeral"])'),
+    ],
+)
+def test_volume_that_its_driver_does_not_support(
+    volume: dict[str, Any], driver: dict[str, Any] | None, message: str
+) -> None:
+    with pytest.raises(CannotMount) as caught:
+        step(volume, csi=VOLUME, driver=driver)
+    check = "kubernetes.io/csi: mounter.SetupAt failed to check volume lifecycle mode"
+    assert str(caught.value) == f"{check}: volume mode {message}"
+    assert caught.value.stage == "MountVolume.SetUp failed"
 
 
 def test_pods_volume_brings_its_fields_and_secret() -> None:
@@ -125,3 +180,52 @@ def test_attachment_is_read_only_if_the_driver_needs_one(attach: bool | None, wa
 
     assert attachments(Context()) == [], "the driver is not known yet"
     assert len(attachments(Context(objects=found, asked=frozenset({driver})))) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "is_valid"),
+    [
+        ("csi.test", True),
+        ("CSI-2.Example.com", True),
+        ("a" * 63, True),
+        ("a" * 64, False),
+        ("Bad_Name", False),
+        ("-a", False),
+        ("a..b", False),
+        ("a/b", False),
+        ("a\nb", False),
+        ("", False),
+        ("x" * 10**6, False),
+    ],
+)
+def test_name_of_a_driver_is_a_dns_name_or_refused(name: str, is_valid: bool) -> None:
+    problem = registration_problem("CSIPlugin", name, ("v1.2.0",), "/s", {})
+    assert (problem == "") is is_valid
+    assert len(problem) < 400
+
+
+@pytest.mark.parametrize("version", [f"v1.{'9' * 5000}.0", f"{'9' * 5000}.0", "v1.0.0-" + "x" * 10**6, "x" * 10**6])
+def test_version_with_endless_parts_is_refused_shortly(version: str) -> None:
+    problem = registration_problem("CSIPlugin", "csi.test", (version,), "/s", {})
+    assert "could not find a highest supported version" in problem
+    assert len(problem) < 600
+    assert registration_problem("CSIPlugin", "csi.test", (version, "1.0.0"), "/s", {}) == ""
+
+
+@pytest.mark.parametrize(
+    ("node_id", "topology", "said"),
+    [
+        ("n" * 256, {"zone": "a"}, ""),
+        ("", {}, "is empty"),
+        ("n" * 257, {}, "256 bytes"),
+        ("\u00e9" * 129, {}, "256 bytes"),
+        ("a\nb", {}, "control characters"),
+        ("n" * 10**7, {}, "256 bytes"),
+        ("n", {"zone": "z" * 10**6}, "topology is longer"),
+    ],
+)
+def test_what_a_driver_says_about_the_node_is_bounded(node_id: str, topology: dict[str, str], said: str) -> None:
+    problem = node_problem(node_id, topology)
+    assert said in problem
+    assert (problem == "") is (said == "")
+    assert len(problem) < 400

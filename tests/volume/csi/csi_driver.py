@@ -36,6 +36,8 @@ class Fault:
     """Replaces a call's result. `code` of gRPC; `done`: after its work; `hang`: it waits; `lie`: success, no work."""
 
     code: str = ""
+    message: str = ""
+    """Of the error; empty for one with the rpc's name."""
     done: bool = False
     hang: bool = False
     lie: bool = False
@@ -59,6 +61,7 @@ class Driver:
     """By rpc; taken when the call comes."""
     max_volumes: int = 7
     """Volume limit of the node."""
+    node_id: str = "node-1"
     topology: dict[str, str] = field(default_factory=lambda: {"topology.test/zone": "a"})
     calls: list[tuple[str, Any]] = field(default_factory=list)
     release: threading.Event = field(default_factory=threading.Event)
@@ -119,7 +122,7 @@ class Driver:
                 self.release.wait(60)
             answer = work(request) if fault.done or not (fault.code or fault.lie or fault.hang) else None
             if fault.code:
-                context.abort(grpc.StatusCode[fault.code], f"{rpc} was told to fail")
+                context.abort(grpc.StatusCode[fault.code], fault.message or f"{rpc} was told to fail")
             return answer if answer is not None else ANSWERS[rpc]()
 
         return handle
@@ -139,7 +142,7 @@ class Driver:
     def _NodeGetInfo(self, _: Any) -> Any:
         zone = csi.Topology(segments=self.topology)
         return csi.NodeGetInfoResponse(
-            node_id="node-1", max_volumes_per_node=self.max_volumes, accessible_topology=zone
+            node_id=self.node_id, max_volumes_per_node=self.max_volumes, accessible_topology=zone
         )
 
     def _NodeGetCapabilities(self, _: Any) -> Any:

@@ -42,7 +42,14 @@ def test_plan_of_directory_changes(
     entries: list[str],
     expected: Plan,
 ) -> None:
-    assert plan(wanted, present, entries, OLD if present is not None else "") == expected
+    links = {name: name not in (OLD, OLDER) for name in entries}
+    assert plan(wanted, present, links, OLD if present is not None else "") == expected
+
+
+def test_plan_keeps_directories_of_other_mounts() -> None:
+    entries = {"data": False, "b": True, "a": True, "..data": True, OLD: False}
+    assert plan({"a": B}, {"a": A, "b": A}, entries, OLD) == Plan(True, (), ("b",), (OLD,))
+    assert plan({"a": A, "data": A}, {"a": A, "data": A}, entries, OLD) == Plan(False, (), ("b",), ())
 
 
 @pytest.fixture
@@ -101,6 +108,16 @@ def test_leftovers_of_a_killed_writer_are_removed(volume: tuple[Path, int]) -> N
     assert atomic_writer.write(fd, (File("a", b"2", 0o644),))
     assert sorted(os.listdir(path)) == sorted(["..data", os.readlink(path / "..data"), "a"])
     assert visible(path) == {"a": b"2"}
+
+
+def test_mount_point_beside_the_files_stays_through_changes(volume: tuple[Path, int]) -> None:
+    path, fd = volume
+    (path / "data/deep").mkdir(parents=True)
+    for version in (b"1", b"2", b"2", b"3"):
+        atomic_writer.write(fd, (File("a", version, 0o644), File(f"only{version.decode()}", b"x", 0o644)))
+    assert (path / "data/deep").is_dir()
+    assert (path / "a").read_bytes() == b"3"
+    assert sorted(os.listdir(path)) == sorted(["..data", os.readlink(path / "..data"), "a", "data", "only3"])
 
 
 @pytest.mark.needs("root")  # to change groups

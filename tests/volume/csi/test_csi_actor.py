@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,9 @@ from typing import Any
 import pytest
 
 from actors._host.files.mounts import mounts_under
+from actors._plugins.watcher import AT_ONCE
 from actors.volume.csi import staged
+from actors.volume.drivers.registry import ABANDONED
 from actors.volume.steps.csi import Staged
 from proto.agent.actor import Describe
 from proto.pods.events import RecordEvent
@@ -20,16 +24,19 @@ from proto.pods.volume import GetVolumeUsages, MountPod, ObjectsChanged, Unmount
 from proto.v1 import CSIVolumeSource, PersistentVolumeClaimVolumeSource, Pod, Volume
 from proto.wire.errors import ActorError, Refused
 from tests.harness import ActorProcess, Stalls, wait_for
-from tests.volume.csi_driver import ALL, Driver, Fault, Mute, bound
+from tests.volume.csi.csi_driver import ALL, Driver, Fault, Mute, bound
 from tests.volume.test_actor import UID, empty, pod
+from tests.volume.test_kills import helpers
 
 QUICK = (
     "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi; "
     "from actors.volume.csi import driver, registration; from actors.volume.reconcile import mounter, publisher; "
-    "mounter.PATIENCE_S = 1.0; registration.MEET_S = 1.0; "
-    "driver.Plugin.node.__defaults__ = driver.Plugin.capabilities.__defaults__ = (3.0,); publisher.REPUBLISH_S = 0.5\n"
+    "from actors.volume.drivers import registry; registry.CONNECT_S = 60.0; "
+    "mounter.PATIENCE_S = 3.0; registration.MEET_S = 3.0; "
+    "driver.Plugin.node.__defaults__ = driver.Plugin.capabilities.__defaults__ = (6.0,); publisher.REPUBLISH_S = 0.5\n"
 )
-"""Shorter deadlines, and imports that the forkserver has loaded for every actor."""
+"""Shorter deadlines, longer than a busy machine's pauses; the one of a connection is longer. The forkserver has loaded
+the imports for every actor."""
 
 DOCUMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("CSIDriver", "csi.test"): {
@@ -42,6 +49,7 @@ DOCUMENTS: dict[tuple[str, str], dict[str, Any]] = {
     ("CSIDriver", "csi.again"): {"spec": {"attachRequired": False, "requiresRepublish": True}},
     ("CSIDriver", "csi.tokens"): {"spec": {"attachRequired": False, "tokenRequests": [{"audience": "a"}]}},
     ("PersistentVolumeClaim", "data"): {"spec": {"volumeName": "pv-1"}},
+    ("PersistentVolumeClaim", "once"): {"spec": {"volumeName": "pv-once"}},
     ("PersistentVolumeClaim", "again"): {"spec": {"volumeName": "pv-again"}},
     ("PersistentVolumeClaim", "attached"): {"spec": {"volumeName": "pv-attached"}},
     ("PersistentVolumeClaim", "tokens"): {"spec": {"volumeName": "pv-tokens"}},
@@ -54,6 +62,9 @@ DOCUMENTS: dict[tuple[str, str], dict[str, Any]] = {
                 "nodeStageSecretRef": {"name": "s", "namespace": "default"},
             }
         }
+    },
+    ("PersistentVolume", "pv-once"): {
+        "spec": {"accessModes": ["ReadWriteOncePod"], "csi": {"driver": "csi.test", "volumeHandle": "vol-2"}}
     },
     ("PersistentVolume", "pv-again"): {
         "spec": {
@@ -186,6 +197,33 @@ def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driv
     assert list(Path(actor.settings.root_dir, "pods", UID).iterdir()) == []
 
 
+@pytest.mark.parametrize("record", ["whole", "damaged"])
+@pytest.mark.needs("mounts")
+def test_a_volume_for_one_pod_stays_its_own_after_a_kill(actor: ActorProcess, driver: Driver, record: str) -> None:
+    spec, others = in_default(claim("once")), in_default(claim("once"), uid="other")
+    path = retry_forbidden(actor, MountPod(pod=spec)).host_paths["v"]
+    if record == "damaged":
+        Path(path).with_name("vol_data.json").write_text("{")
+    for _ in range(2):
+        actor.restart()
+        registered(actor, driver)
+        assert "uses the ReadWriteOncePod access mode and is already in use" in refused(actor, MountPod(pod=others))
+        assert retry_forbidden(actor, MountPod(pod=spec)).host_paths == {"v": path}
+    retry_forbidden(actor, UnmountPod(pod_uid=UID))
+    assert bound(retry_forbidden(actor, MountPod(pod=others)).host_paths["v"])
+    retry_forbidden(actor, UnmountPod(pod_uid="other"))
+
+
+@pytest.mark.needs("mounts")
+def test_inline_volume_does_not_hold_a_volume_of_its_name(actor: ActorProcess, driver: Driver) -> None:
+    retry_forbidden(actor, MountPod(pod=in_default(inline("pv-once"))))
+    actor.restart()
+    registered(actor, driver)
+    retry_forbidden(actor, MountPod(pod=in_default(claim("once"), uid="other")))
+    for uid in (UID, "other"):
+        retry_forbidden(actor, UnmountPod(pod_uid=uid))
+
+
 @pytest.mark.parametrize("rpc", ["NodeStageVolume", "NodePublishVolume"])
 @pytest.mark.needs("mounts")
 def test_kill_between_csi_calls_is_continued_or_undone(actor: ActorProcess, driver: Driver, rpc: str) -> None:
@@ -309,6 +347,90 @@ def test_other_plugins_and_silent_sockets_are_refused(actor: ActorProcess, drive
         device.close()
 
 
+def test_sockets_of_killed_plugins_cost_no_helper(actor: ActorProcess) -> None:
+    registry = Path(actor.settings.root_dir) / "plugins_registry"
+    registry.mkdir(parents=True)
+    for number in range(50):
+        with socket.socket(socket.AF_UNIX) as one:
+            one.bind(f"{registry}/{number}.sock")
+    refused = wait_for(lambda: len(found := described(actor)["refused"]) == 50 and found, 60, "all are refused")
+    assert set(refused.values()) == {ABANDONED}
+    assert actor.ask(Describe()).state["helpers"]["forked"] == 0
+    driver = new_driver(actor).start()
+    try:
+        registered(actor, driver)
+    finally:
+        driver.close()
+
+
+def test_socket_whose_name_is_not_utf8_stops_no_driver(actor: ActorProcess) -> None:
+    registry = Path(actor.settings.root_dir) / "plugins_registry"
+    registry.mkdir(parents=True)
+    with socket.socket(socket.AF_UNIX) as strange:
+        strange.bind(os.fsencode(registry) + b"/\xff.sock")
+        strange.listen()
+        driver = new_driver(actor).start()
+        try:
+            registered(actor, driver)
+        finally:
+            driver.close()
+    assert described(actor)["refused"] == {}
+
+
+def test_silent_sockets_take_few_helpers_and_keep_out_no_driver(actor: ActorProcess) -> None:
+    registry = Path(actor.settings.root_dir) / "plugins_registry"
+    silent = [Mute(registry / f"{number}.sock") for number in range(5 * AT_ONCE)]
+    driver, seen = new_driver(actor), [0]
+
+    def are_refused() -> bool:
+        seen.append(len(helpers(actor)))
+        return len(described(actor)["refused"]) == len(silent)
+
+    try:
+        wait_for(are_refused, 120, "each was tried once")
+        assert 1 < max(seen) <= 2 * AT_ONCE, "each may have a predecessor that ends"
+        driver.start()
+        registered(actor, driver)
+    finally:
+        driver.close()
+        for one in silent:
+            one.close()
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"name": "Bad_Name"}, "is not one of a driver"),
+        ({"versions": (f"v1.{'9' * 5000}.0",)}, "could not find a highest supported version"),
+        ({"node_id": "n" * (15 << 20)}, "it may have 256 bytes"),
+        ({"topology": {"zone": "z" * (1 << 20)}}, "topology is longer than"),
+        ({"kind": "K" * (1 << 20)}, "no handler registered for plugin type: KKK"),
+    ],
+    ids=("name", "version", "node ID", "topology", "type"),
+)
+def test_driver_beyond_the_bounds_is_told_and_blocks_no_other(
+    actor: ActorProcess, driver: Driver, fields: dict[str, Any], said: str
+) -> None:
+    bad = new_driver(actor, **({"name": "csi.bad"} | fields)).start()
+    try:
+        told = wait_for(lambda: bad.of("NotifyRegistrationStatus"), 20, "it is told")[-1]
+        assert not told.plugin_registered
+        assert said in told.error
+        assert len(told.error) < 1000
+        wait_for(lambda: described(actor)["refused"].get(bad.socket) == told.error, 20, "it is refused")
+        assert list(described(actor)["drivers"]) == [driver.name]
+    finally:
+        bad.close()
+
+
+@pytest.mark.needs("mounts")
+def test_endless_error_of_a_driver_is_cut(actor: ActorProcess, driver: Driver) -> None:
+    driver.faults["NodeStageVolume"] = Fault(code="INVALID_ARGUMENT", message="e" * 4000 + "m" * 7000)
+    said = refused(actor, MountPod(pod=in_default(claim())))
+    assert "desc = eee" in said
+    assert len(said) < 5000
+
+
 @pytest.mark.needs("mounts")
 def test_what_needs_an_api_server_is_refused_with_the_reason(actor: ActorProcess) -> None:
     drivers = [new_driver(actor, name).start() for name in ("csi.attached", "csi.tokens", "csi.again")]
@@ -426,7 +548,64 @@ def test_a_volume_that_grew_is_expanded_while_it_is_mounted(actor: ActorProcess,
         (request,) = wait_for(lambda: driver.of("NodeExpandVolume"), 20, "it is expanded")
         assert request.capacity_range.required_bytes == 4096
         text = 'MountVolume.NodeExpandVolume succeeded for volume "pv-1" node'
-        wait_for(lambda: (GROWN, text) in [(one.reason, one.message) for one in events(actor)], 20, "the pod is told")
+        told = lambda: [(one.involved.kind, one.message) for one in events(actor) if one.reason == GROWN]  # noqa: E731
+        wait_for(lambda: len(told()) == 2, 20, "pod and claim are told")
+        assert told() == [("Pod", text), ("PersistentVolumeClaim", text)]
+    finally:
+        del document["spec"]["capacity"]
+    retry_forbidden(actor, UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.needs("mounts")
+def test_claim_in_the_objects_directory_grows_once(actor: ActorProcess, driver: Driver) -> None:
+    driver.capabilities = ALL
+    volume, document = DOCUMENTS["PersistentVolume", "pv-1"], DOCUMENTS["PersistentVolumeClaim", "data"]
+    sizes = lambda: [one.capacity_range.required_bytes for one in driver.of("NodeExpandVolume")]  # noqa: E731
+    told = lambda: len([one for one in events(actor) if one.reason == GROWN])  # noqa: E731
+
+    def look() -> None:
+        looks = len(actor.peers["objects"].of(GetObjects))
+        actor.tell(ObjectsChanged(refs=(ObjectRef(kind="PersistentVolume", name="pv-1"),)))
+        wait_for(lambda: len(actor.peers["objects"].of(GetObjects)) > looks, 20, "it is looked at again")
+
+    try:
+        volume["spec"]["capacity"], document["status"] = {"storage": "2Ki"}, {"capacity": {"storage": "1Ki"}}
+        retry_forbidden(actor, MountPod(pod=in_default(claim())))
+        look()
+        look()
+        assert sizes() == [2048]
+        volume["spec"]["capacity"] = {"storage": "4Ki"}
+        look()
+        wait_for(lambda: told() == 4, 20, "it grows with its volume")
+        look()
+        look()
+        assert (sizes(), told()) == ([2048, 4096], 4), "pod and claim are told of each growth"
+    finally:
+        del volume["spec"]["capacity"]
+        del document["status"]
+    retry_forbidden(actor, UnmountPod(pod_uid=UID))
+
+
+@pytest.mark.needs("mounts")
+def test_change_during_a_drivers_call_counts_after_it(actor: ActorProcess, driver: Driver) -> None:
+    driver.capabilities, document = ALL, DOCUMENTS["PersistentVolume", "pv-1"]
+    sizes = lambda: [one.capacity_range.required_bytes for one in driver.of("NodeExpandVolume")]  # noqa: E731
+
+    def grow_to(size: str) -> None:
+        document["spec"]["capacity"] = {"storage": size}
+        actor.tell(ObjectsChanged(refs=(ObjectRef(kind="PersistentVolume", name="pv-1"),)))
+        wait_for(lambda: not actor.ask(Describe()).state["busy"], 20, "it is looked at")
+
+    try:
+        document["spec"]["capacity"] = {"storage": "1Ki"}
+        retry_forbidden(actor, MountPod(pod=in_default(claim())))
+        driver.faults["NodeExpandVolume"] = Fault(hang=True)
+        grow_to("2Ki")
+        wait_for(lambda: sizes() == [2048], 20, "the driver is called")
+        driver.faults.clear()
+        grow_to("4Ki")
+        driver.release.set()
+        wait_for(lambda: sizes() == [2048, 4096], 20, "it grows to its last size")
     finally:
         del document["spec"]["capacity"]
     retry_forbidden(actor, UnmountPod(pod_uid=UID))

@@ -13,19 +13,19 @@ from actors.volume.csi.driver import CallFailed
 from actors.volume.steps.csi import CsiMeasure
 from proto.pods.objects import GetObjects
 from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod
-from tests.harness import PATIENCE, ActorProcess, wait_for
-from tests.volume.csi_driver import ALL, Driver, Fault
+from tests.harness import PATIENCE, ActorProcess, Stalls, wait_for
+from tests.volume.csi.csi_driver import ALL, Driver, Fault
+from tests.volume.csi.test_csi_actor import UID, claim, in_default, new_driver, objects, registered, retry_forbidden
+from tests.volume.csi.test_csi_operations import VOLUME, mount, nothing, plugin, root, unmount
 from tests.volume.test_actor import empty
-from tests.volume.test_csi_actor import UID, claim, in_default, new_driver, objects, registered, retry_forbidden
-from tests.volume.test_csi_operations import VOLUME, mount, nothing, plugin, root, unmount
 
 __all__ = ["plugin", "root"]  # fixtures
 
 PRELUDE = (
     "import grpc; from proto.plugins import csi_pb2; from actors.volume.csi import operations; "
-    "from actors.volume.reconcile import publisher; operations.MEASURE_S = 2.0; publisher.REPUBLISH_S = 3600.0\n"
+    "from actors.volume.reconcile import publisher; publisher.REPUBLISH_S = 3600.0\n"
 )
-"""With the real deadline of the calls that mount."""
+"""With the real deadlines: the helper that measures is niced and waits for seconds on a busy machine."""
 
 
 @pytest.fixture
@@ -97,9 +97,9 @@ def test_both_calls_of_a_measurement_share_a_deadline(
     monkeypatch.setattr(operations, "MEASURE_S", 0.5)
     plugin.faults[rpc] = Fault(hang=True)
     began = time.monotonic()
-    with pytest.raises(CallFailed, match="DeadlineExceeded"):
+    with Stalls() as machine, pytest.raises(CallFailed, match="DeadlineExceeded"):
         operations.measure(root, CsiMeasure(VOLUME, "v", plugin.socket), nothing)
-    assert time.monotonic() - began < 2 * PATIENCE
+    assert time.monotonic() - began < 2 * PATIENCE + machine.longest_s
     plugin.release.set()
     plugin.faults.clear()
     unmount(root, plugin)

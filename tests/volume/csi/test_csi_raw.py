@@ -13,10 +13,10 @@ import pytest
 from actors.volume.csi import disk, operations, raw_block, staged
 from actors.volume.ops import block
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Secrets, Staged, Volume
-from actors.volume.steps.errors import VolumeError
-from tests.volume.csi_driver import ALL, Driver, Fault, bound
+from actors.volume.steps.errors import SET_UP_DEVICE_FAILED, VolumeError
+from tests.volume.csi.csi_driver import ALL, Driver, Fault, bound
+from tests.volume.csi.test_csi_operations import CODES, nothing, plugin, root, unstage
 from tests.volume.devices import loop_device, loops_below
-from tests.volume.test_csi_operations import CODES, nothing, plugin, root, unstage
 
 __all__ = ["plugin", "root"]  # fixtures
 
@@ -173,7 +173,7 @@ def test_missing_secrets_fail_only_their_calls(root: str, served: Driver) -> Non
     missing = Secrets(stage_error="no Secret of the staging", expand_error="no Secret of the growth")
     with pytest.raises(VolumeError, match="no Secret of the staging") as caught:
         mount(root, served, secrets=missing)
-    assert caught.value.stage == raw_block.SET_UP_FAILED
+    assert caught.value.stage == SET_UP_DEVICE_FAILED
     assert (served.names(), left(root)) == ([], [])
     served.capabilities = ALL
     mount(root, served)
@@ -189,7 +189,7 @@ def test_missing_secrets_fail_only_their_calls(root: str, served: Driver) -> Non
 @pytest.mark.parametrize("code", CODES)
 def test_any_driver_answer_can_be_undone(root: str, served: Driver, rpc: str, code: str) -> None:
     acts = {"NodeStageVolume": mount, "NodePublishVolume": mount}
-    stage = {"NodeStageVolume": raw_block.SET_UP_FAILED, "NodePublishVolume": raw_block.MAP_FAILED}.get(rpc, "")
+    stage = {"NodeStageVolume": SET_UP_DEVICE_FAILED, "NodePublishVolume": raw_block.MAP_FAILED}.get(rpc, "")
     for done in (False, True):
         if rpc not in acts:
             mount(root, served)
