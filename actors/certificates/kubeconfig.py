@@ -43,6 +43,10 @@ def pointed_at(path: str, certificate: str) -> dict[str, Any]:
     """The kubeconfig at `path` with the current user's certificate and key in `certificate`. Raises KubeconfigError."""
     try:
         config: dict[str, Any] = untrusted.load_yaml(Path(path).read_bytes())
+        if config is None:
+            raise KubeconfigError(
+                f"cannot change the kubeconfig {path}: it is empty; another program may be writing it"
+            )
         context = _named(config["contexts"], config["current-context"])["context"]
         _named(config["users"], context["user"])["user"] = _user(certificate)
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:

@@ -104,6 +104,17 @@ def due_in_s(not_before: float, not_after: float, chance: float, now: float, rec
     return max(min(due_s, used_s - receipt.age_s), min(left_s / 2, USED_FOR_S) - receipt.age_s)
 
 
+def end_in_s(not_before: float, not_after: float, now: float, receipt: Receipt | None = None) -> float:
+    """Seconds until the end of a certificate, negative when it is over; see `due_in_s`.
+
+    With a clock that is ahead, each new certificate would be over at once, and requests would follow without a pause.
+    """
+    if receipt is None:
+        return not_after - now
+    life_s = not_after - not_before
+    return (receipt.left_s if 0 < receipt.left_s <= life_s else life_s) - receipt.age_s
+
+
 def covers(has: Names, wanted: Names) -> bool:
     """True when a certificate has all wanted names."""
     return (

@@ -13,7 +13,7 @@ from actors._base import Actor, Future
 from actors._base.messaging.tasks import first_of
 from actors._kube.client import KubeClient
 from actors._kube.connection.stream import Streams
-from actors._kube.errors import AlreadyExists, ApiError
+from actors._kube.errors import AlreadyExists, ApiError, Unauthorized
 from actors._kube.follow import Follower
 from actors._kube.reflector import Listener, Position
 from actors._pki import pki
@@ -52,6 +52,9 @@ class _DecisionListener(Listener):
             self._decided.set(request)
 
     def failed(self, error: ApiError) -> None:
+        if isinstance(error, Unauthorized):
+            self._decided.set_error(error)  # the certificate that waits for its successor may be over
+            return
         log.warning("cannot watch the request for the %s: %s; trying again", self._purpose.what, error)
 
 
@@ -80,7 +83,8 @@ async def obtain(
     """Request a certificate, and wait for its signature without limit; `waiting` gets the request's name.
 
     `changed`: other names are wanted, so wait no longer. Raises NamesChanged then, and ApiError, NotSigned, PkiError,
-    OSError, AskTimeout. After PkiUnavailable, an OSError, the key and the request stay for a repeat.
+    OSError, AskTimeout. After an ApiError or PkiUnavailable the key and the request stay for a repeat. Credentials that
+    the server refuses meanwhile are an ApiError, too: others may be there.
     """
     purpose, client, _, store, prefix = source
     signing = await actor.blocking(pki.DEADLINE_S + DISK_S, _request, store, names)

@@ -12,9 +12,12 @@ from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
+
 from actors._base import Actor
 from actors._kube.client import KubeClient
 from actors._kube.errors import AlreadyExists, ApiError, Conflict, NotFound
+from actors._kube.shapes import Meta
 from actors.node import policy
 from actors.node.policy import Object
 from proto.common import rfc3339
@@ -25,6 +28,18 @@ PATH = "/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases"
 FRACTION, JITTER = 0.25, 0.04
 """Renewal interval as a part of the Lease's duration, and its jitter."""
 TRIES_AT_ONCE = 5
+
+
+class _Spec(msgspec.Struct, rename="camel"):
+    renew_time: str | None = None
+    lease_duration_seconds: int | None = None
+
+
+class _Stored(msgspec.Struct):
+    """The fields of a Lease that are read."""
+
+    metadata: Meta
+    spec: _Spec | None = None
 
 
 class Lease:
@@ -81,7 +96,7 @@ class Lease:
     def _log_error(self, error: ApiError) -> None:
         text = f"{type(error).__name__}: {error}"
         if text != self._problem:
-            log.warning("cannot renew the Lease of %s: %s; tried again", self._name, text)
+            log.warning("cannot renew the Lease of %s: %s; trying again", self._name, text)
         self._problem = text
 
     async def _write_over_conflicts(self) -> None:
@@ -99,7 +114,7 @@ class Lease:
         existing = self._known
         if existing is None:
             try:
-                existing = await self._client.get(path)
+                existing = await self._client.get(path, shape=_Stored)
             except NotFound:
                 if not await self._may_create():
                     raise
@@ -108,6 +123,6 @@ class Lease:
         now = rfc3339.micros(datetime.now(UTC))
         wanted = policy.lease(self._name, self._uid(), round(self._duration_s), now, existing)
         if existing is None:
-            self._known = await self._client.create(PATH, wanted)
+            self._known = await self._client.create(PATH, wanted, shape=_Stored)
         else:
-            self._known = await self._client.update(path, wanted)
+            self._known = await self._client.update(path, wanted, shape=_Stored)

@@ -11,7 +11,8 @@ from pathlib import Path
 from actors._base import Actor, gather
 from actors._cgroup.quantities.allocatable import allocatable, capacity
 from actors._host.files import paths
-from actors._host.machine import Machine, read_machine
+from actors._host.first_look import machine_of_agent
+from actors._host.machine import Machine
 from actors._host.node.addresses import LOOKUP_S, NoAddressError, node_ips
 from actors._host.node.shutdown import NOT_READY
 from actors.node import node_info, policy
@@ -124,12 +125,11 @@ class NodeStatus:
         return self._own
 
     async def _read_machine(self) -> Machine:
-        try:
-            self._machine = await self._actor.blocking(DISK_S, read_machine, self._actor.settings.root_dir)
-        except (OSError, AskTimeout) as error:
-            if self._machine is None:
-                raise
-            log.warning("cannot read the machine's capacity: %s; reporting the last one", error)
+        """The capacity of the agent's start, as in the kubelet: admission and resource managers see no later change."""
+        if self._machine is None:
+            settings, supervisor = self._actor.settings, self._actor.bus.supervisor_pidfd
+            args = settings.root_dir, settings.run_dir, supervisor
+            self._machine = await self._actor.blocking(DISK_S, machine_of_agent, *args)
         return self._machine
 
     def _wait_for_runtime(self, runtime: RuntimeStatus, known: Iterable[Object]) -> None:

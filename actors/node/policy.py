@@ -112,8 +112,8 @@ def new_node(
     }
 
 
-def metadata_patch_of(node: Object, wanted: Mapping[str, str]) -> Object | None:
-    """The merge patch for the metadata of an existing Node; None when nothing differs.
+def registration_patch(node: Object, wanted: Mapping[str, str]) -> Object | None:
+    """The merge patch for an existing Node's metadata at registration; None when nothing differs.
 
     As in the kubelet it restores the default labels only; other --node-labels and taints apply to new Nodes.
     """
@@ -135,7 +135,7 @@ def addresses(name: str, found: Iterable[str]) -> list[Object]:
 
 
 def metadata_patch(node: Object, architecture: str, provided: Iterable[str] | None) -> Object:
-    """The metadata to patch with the status; empty when nothing differs.
+    """The metadata to patch with each status write; empty when nothing differs.
 
     Changed labels of the operating system and the architecture are restored (updateNode of the kubelet). `provided` are
     the addresses of --node-ip for an external cloud provider. Without any, the Node has no such annotation. None: they
@@ -237,28 +237,44 @@ def _condition(kind: str, status: str, reason: str, message: str) -> Object:
     return {"type": kind, "status": status, "reason": reason, "message": message}
 
 
-def transitions(before: Iterable[Object], after: Iterable[Object]) -> list[str]:
-    """Reasons of the events for changed conditions: NodeReady, NodeHasDiskPressure, ..."""
-    known = {one["type"]: one["status"] for one in before}
-    found = []
-    for one in after:
-        kind, holds = one["type"], one["status"] == "True"
-        if known.get(kind) == one["status"]:
-            continue
-        if kind == "Ready":
-            found.append("NodeReady" if holds else "NodeNotReady")
-        elif kind in PRESSURES:
-            reason, _ = PRESSURES[kind][holds]
-            found.append(reason.replace("Kubelet", "Node"))
-    return found
+def ready_event(before: Iterable[Object], after: Iterable[Object]) -> str:
+    """The reason of the event for a changed Ready condition, NodeReady or NodeNotReady; empty without a change.
+
+    The first one is no change, as in the kubelet, or each new node would cause an alert. Events of pressures are
+    eviction's, which has no need of an API server.
+    """
+    was, now = _ready_status(before), _ready_status(after)
+    if was in ("", now):
+        return ""
+    return "NodeReady" if now == "True" else "NodeNotReady"
 
 
-def images(found: Iterable[tuple[Iterable[str], int]], most: int) -> list[Object]:
-    """status.images of (names, bytes) pairs, largest first. `most` bounds their number; -1 is no bound."""
-    ordered = sorted(found, key=lambda one: -one[1])
+def is_lost(conditions: Iterable[Object]) -> bool:
+    """True when the node controller has missed the heartbeats of the Node with these conditions."""
+    return _ready_status(conditions) == "Unknown"
+
+
+def _ready_status(conditions: Iterable[Object]) -> str:
+    return next((str(one["status"]) for one in conditions if one["type"] == "Ready"), "")
+
+
+class ImageFacts(NamedTuple):
+    """An image of the runtime. They are ordered by size, then by ID."""
+
+    size_bytes: int
+    id: str
+    names: tuple[str, ...]
+
+
+def images(found: Iterable[ImageFacts], most: int) -> list[Object]:
+    """status.images, largest first. `most` bounds their number; -1 is no bound.
+
+    The runtime lists images in any order. Images of equal size are ordered by ID, or each look could change the status.
+    """
+    ordered = sorted(found, reverse=True)
     if most > -1:
         ordered = ordered[:most]
-    return [{"names": list(names)[:MAX_IMAGE_NAMES], "sizeBytes": size} for names, size in ordered]
+    return [{"names": list(one.names[:MAX_IMAGE_NAMES]), "sizeBytes": one.size_bytes} for one in ordered]
 
 
 def quantities(amounts: Mapping[str, int]) -> dict[str, str]:

@@ -13,6 +13,7 @@ from actors._host.machine import architecture
 from actors._host.system import agent_id
 from actors._kube.client import MERGE, KubeClient
 from actors._kube.errors import AlreadyExists, ApiError, NotFound
+from actors._kube.shapes import Node
 from actors.node import policy
 from actors.node.node_resources import reset_patch
 from actors.node.policy import Object
@@ -40,12 +41,12 @@ class Registration:
         self._agent = agent_id(actor.bus.supervisor_pidfd)
         path = f"{actor.settings.run_dir}/node-registered.json"
         loss = "after a restart of the actor a deleted Node would be registered again"
-        self._file = CheckpointFile(actor.blocking, path, 1, loss, deadline_s=DISK_S)
+        self._file = CheckpointFile(actor, path, 1, loss, deadline_s=DISK_S)
         saved = self._file.load()
         agent, cluster = map(str, saved) if isinstance(saved, list) and len(saved) == 2 else ("", "")
         self._cluster = cluster
         self.done = self._agent != "" and agent == self._agent
-        self._saved = (self.done, self._cluster)
+        self._file.holds(self._content())
         self._tries = 0
 
     def complete(self) -> None:
@@ -67,10 +68,11 @@ class Registration:
         return self._cluster != "" and await _cluster(client) not in ("", self._cluster)
 
     async def save(self) -> None:
-        """Write the file if there is something to write; once more with each call until it succeeds."""
-        wanted = (self.done, self._cluster)
-        if wanted != self._saved and await self._file.save([self._agent if self.done else "", self._cluster]):
-            self._saved = wanted
+        """Write the file if there is something to write."""
+        await self._file.save_changed(self._content())
+
+    def _content(self) -> list[str]:
+        return [self._agent if self.done else "", self._cluster]
 
 
 async def _cluster(client: KubeClient) -> str:
@@ -99,23 +101,23 @@ async def register(client: KubeClient, settings: Settings, status: Object, *, ha
     path = f"/api/v1/nodes/{settings.node_name}"
     wanted = policy.labels(settings.node_name, architecture(), settings.node_labels)
     try:
-        found = await client.get(path)
+        found = await client.get(path, shape=Node)
     except NotFound:
         node = policy.new_node(settings.node_name, wanted, _taints(settings), settings.provider_id, status)
         try:
-            return Registered(await client.create("/api/v1/nodes", node), created=True)
+            return Registered(await client.create("/api/v1/nodes", node, shape=Node), created=True)
         except AlreadyExists:
-            found = await client.get(path)
+            found = await client.get(path, shape=Node)
     log.info("the Node %s exists already", settings.node_name)
-    patch = policy.metadata_patch_of(found, wanted)
+    patch = policy.registration_patch(found, wanted)
     if patch is not None:
-        found = await client.patch(path, patch, MERGE)
+        found = await client.patch(path, patch, MERGE, shape=Node)
     stored = found.get("status") or {}
     replaced = policy.is_replaced_machine(stored.get("nodeInfo") or {}, status["nodeInfo"])
     reset = reset_patch(stored) if replaced and not had_devices else None
     if reset is not None:
         log.info("the Node was another machine's: its extended resources are 0 until they are reported again")
-        found = await client.patch(f"{path}/status", reset)
+        found = await client.patch(f"{path}/status", reset, shape=Node)
     return Registered(found, created=False)
 
 

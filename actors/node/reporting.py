@@ -1,8 +1,8 @@
 """Registers the Node, writes its status and starts its Lease, at the API server.
 
-Status and Lease have a loop and a client each, as in the kubelet. The Lease's client has no throttle and a short
-deadline, so that no other call delays a heartbeat. After a kill the API server has the state. A checkpoint says
-what was written last, so that a restart writes no status in which nothing has changed.
+Status and Lease have a loop each and share the heartbeat client, as in the kubelet. It has no throttle and a short
+deadline, and a thread for each loop. Registration uses the ordinary client. After a kill the API server has the state.
+A checkpoint says what was written last, so that a restart writes no status in which nothing has changed.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from actors._host.machine import architecture
 from actors._host.node.addresses import configured_ips, primary_ips
 from actors._kube.client import connect_node
 from actors._kube.errors import ApiError, NotFound
+from actors._kube.shapes import Node
 from actors.node import node_info, policy
 from actors.node.lease import Lease
 from actors.node.node_status import NodeStatus
@@ -69,7 +70,7 @@ class NodeReport:
         self._written: WrittenStatus | None = None
         path = f"{paths.checkpoints_dir(settings.root_dir)}/node.json"
         loss = "a restart now would write the Node's status once more"
-        self._file = CheckpointFile(actor.blocking, path, 1, loss, deadline_s=DISK_S)
+        self._file = CheckpointFile(actor, path, 1, loss, deadline_s=DISK_S)
         self._saved = self._load()
         self._conditions: list[Object] = []
         self._unschedulable: bool | None = None
@@ -186,7 +187,7 @@ class NodeReport:
 
     def _rebuild_connections(self) -> None:
         for client in (self._ordinary, self._heartbeat):
-            client.session.rebuild()
+            client.session.close_connections()
 
     async def _may_have_lease(self) -> bool:
         """False once the Node was deleted: a Lease without an owner would stay for good.
@@ -202,13 +203,14 @@ class NodeReport:
         return True
 
     def _log_error(self, error: Exception) -> None:
-        said = str(error)
+        said, outlook = str(error), "; trying again"
         if isinstance(error, NotFound) and self._registration.done:
             said += "; it was deleted after this agent had registered it; restart the agent to register it again"
+            outlook = ""
         self._waits.put("api", NODE, "retry", "its Node cannot be written", error=said)
         text = f"{type(error).__name__}: {said}"
         if text != self._last_error:
-            log.warning("cannot write the Node %s: %s; tried again", self._settings.node_name, text)
+            log.warning("cannot write the Node %s: %s%s", self._settings.node_name, text, outlook)
         self._last_error = text
 
     async def _register(self) -> None:
@@ -230,7 +232,7 @@ class NodeReport:
             self._registration.complete()
             if created:
                 self._startup.created()
-                self._record_transitions([], (node.get("status") or {}).get("conditions") or [])
+                self._record_transition([], (node.get("status") or {}).get("conditions") or [])
             elif is_fresh(self._lease.found):
                 self._check_name_conflict(node)
         self._last_error = ""
@@ -247,7 +249,7 @@ class NodeReport:
         node = await self._read()
         self._remember(node)
         settings, stored = self._settings, node.get("status") or {}
-        present = stored
+        present, before = stored, stored.get("conditions") or []
         self._check_reboot(node)
         await self._runtime.give_pod_cidr(",".join((node.get("spec") or {}).get("podCIDRs") or ()) or settings.pod_cidr)
         number = self._volumes_number  # of the list that is written, although another one may come meanwhile
@@ -258,13 +260,15 @@ class NodeReport:
         self._written = last
         if meta or policy.due(wanted, stored, last, settings.node_status_report_frequency_s, time.monotonic()):
             patch = policy.patch_of(wanted, stored) | meta
-            after = await self._heartbeat.patch(f"{self._path}/status", patch)
+            after = await self._heartbeat.patch(f"{self._path}/status", patch, shape=Node)
             self._written = WrittenStatus(wanted, after.get("status") or {}, time.monotonic())
             self._actor.spawn(self._file.save(policy.saved(self._written, time.time())), "save")
             present = self._written.stored
+            if policy.is_lost(before):  # the write ends it, which is an event also of a node that was Ready before
+                self._conditions = before
         self._note_addresses(present.get("addresses") or ())
         self._confirm_volumes(wanted.get("volumesInUse"), number)
-        self._record_transitions(self._conditions or stored.get("conditions") or [], wanted["conditions"])
+        self._record_transition(self._conditions or before, wanted["conditions"])
         if not self._was_ready and wanted["conditions"][-1]["status"] == "True":
             self._was_ready = True
             self._startup.ready()
@@ -296,11 +300,11 @@ class NodeReport:
         A deleted one stays away, unless all data of the server were lost; see Registration.
         """
         try:
-            return await self._heartbeat.get(self._path, {"resourceVersion": "0"})
+            return await self._heartbeat.get(self._path, {"resourceVersion": "0"}, shape=Node)
         except NotFound:
             pass
         try:
-            return await self._heartbeat.get(self._path)
+            return await self._heartbeat.get(self._path, shape=Node)
         except NotFound:
             self._uid, self._written, self._conditions = "", None, []
             if self._registration.done and await self._registration.is_of_other_data(self._ordinary):
@@ -334,8 +338,8 @@ class NodeReport:
             self._events.node("Warning", "NodeNameConflict", text)
         self._name_conflict = conflict
 
-    def _record_transitions(self, before: list[Object], after: list[Object]) -> None:
-        for reason in policy.transitions(before, after):
+    def _record_transition(self, before: list[Object], after: list[Object]) -> None:
+        if reason := policy.ready_event(before, after):
             self._record_status(reason)
         self._conditions = after
         ready = next((one for one in after if one["type"] == "Ready"), None)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Awaitable
 from typing import NamedTuple
 
 from actors._base import gather
 from actors._cri import conditions
-from actors._cri.errors import CriError
+from actors._cri.errors import CriError, Unimplemented
 from actors._cri.relay import RelayedCri
 from actors.node import policy
 from actors.node.policy import Object
@@ -34,7 +35,7 @@ class RuntimeStatus(NamedTuple):
 
 
 class NodeRuntime:
-    """State: the last known version of the runtime."""
+    """State: the last known version of the runtime, and if its cgroup driver is known to be ours."""
 
     def __init__(self, cri: RelayedCri, settings: Settings) -> None:
         self._cri = cri
@@ -42,11 +43,14 @@ class NodeRuntime:
         self.patience_s = min(PATIENCE_S, 3 * settings.node_status_update_frequency_s)
         self._last: tuple[float, RuntimeStatus] | None = None
         self._version = ""
+        self._driver = settings.cgroup_driver
+        self._driver_agreed = False
         self.pod_cidr = ""
         """The address ranges that the present runtime has from us."""
 
     async def read(self) -> RuntimeStatus:
         """Call Version, Status and ListImages. A runtime that does not answer is a problem of the status, no error."""
+        driver = None if self._driver_agreed else self._cri.cgroup_driver()
         try:
             # At once: users wait for a new node, and each answer takes long on a machine that starts.
             version, status, listed = await gather(self._cri.version(), self._cri.status(), self._cri.list_images())
@@ -60,8 +64,8 @@ class NodeRuntime:
                 return last
             return RuntimeStatus(self._version, ["container runtime is down"], {})
         self._version = f"{version.runtime_name}://{version.runtime_version}"
-        named = (((*image.repo_digests, *image.repo_tags), image.size) for image in listed)
-        extra: Object = {"images": policy.images(named, self._max_images)}
+        images = (policy.ImageFacts(one.size, one.id, (*one.repo_digests, *one.repo_tags)) for one in listed)
+        extra: Object = {"images": policy.images(images, self._max_images)}
         handlers = [
             {
                 "name": one.name,
@@ -70,15 +74,30 @@ class NodeRuntime:
                     "userNamespaces": one.features.user_namespaces,
                 },
             }
-            for one in status.runtime_handlers
+            # CRI-O and containerd 2.1 list them in another order each time, and each order would be a change.
+            for one in sorted(status.runtime_handlers, key=lambda one: one.name)
         ]
         if handlers:
             extra["runtimeHandlers"] = handlers
         if status.HasField("features"):
             extra["features"] = {"supplementalGroupsPolicy": status.features.supplemental_groups_policy}
-        answer = RuntimeStatus(self._version, conditions.problems(status), extra)
+        unlike = "" if driver is None else await self._driver_problem(driver)
+        answer = RuntimeStatus(self._version, [*conditions.problems(status), *([unlike] if unlike else [])], extra)
         self._last = (time.monotonic(), answer)
         return answer
+
+    async def _driver_problem(self, asked: Awaitable[str]) -> str:
+        """The reason why pod_workers starts no pod by the runtime's cgroup driver; empty once it has agreed."""
+        try:
+            driver = await asked
+        except Unimplemented:
+            driver = ""  # such as containerd 1.x: the configured one counts
+        except CriError as error:
+            return f"container runtime does not tell its cgroup driver, so no pod starts: {error}"
+        self._driver_agreed = driver in ("", self._driver)
+        if self._driver_agreed:
+            return ""
+        return f"cgroup driver of the container runtime is {driver}, of the agent {self._driver}: start the agent again"
 
     async def notice_restart(self) -> None:
         """Forget the pod CIDR while the runtime does not answer: the next one needs it again."""
@@ -94,7 +113,7 @@ class NodeRuntime:
         try:
             await self._cri.update_runtime_config(cidr)
         except CriError as error:
-            log.warning("cannot give the runtime the pod CIDR %s: %s; tried again", cidr, error)
+            log.warning("cannot give the runtime the pod CIDR %s: %s; trying again", cidr, error)
             return
         log.info("the runtime has the pod CIDR %s", cidr)
         self.pod_cidr = cidr

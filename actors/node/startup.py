@@ -6,17 +6,11 @@ Source: pkg/kubelet/util/node_startup_latency_tracker.go. A Node that existed be
 from __future__ import annotations
 
 import os
-import time
 from contextlib import suppress
 
-from actors._host.system import pid_of
+from actors._host.system import pid_of, since_boot
 from actors._metrics import kubelet as metrics
 from proto.common.machine import procfs
-
-
-def since_boot() -> float:
-    """Seconds since boot, with suspends, as the kernel counts a process's start."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class NodeStartup:

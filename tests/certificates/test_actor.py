@@ -193,7 +193,7 @@ def test_expired_certificate_gives_advice_and_is_replaced(
         assert "Unauthorized" in said.message
         current = tmp_path / "pki" / "kubelet-client-current.pem"
         assert f"the client certificate of {current} expired at " in said.message
-        assert "is this machine's clock right? If so, have a new certificate" in said.message
+        assert "check this machine's clock; if it is right, get a new certificate" in said.message
         assert state(process)["expires_in_s"] < -80_000
         config.write_text(control_plane.kubeconfig("late").read_text())  # as an operator would
         wait_for(lambda: (state(process)["expires_in_s"] or 0) > 0 and not state(process)["problem"], 60, "it is used")
@@ -201,8 +201,48 @@ def test_expired_certificate_gives_advice_and_is_replaced(
     shutil.rmtree(tmp_path / "pki", ignore_errors=True)
     with node(control_plane, tmp_path, "late", rotate_certificates=True) as process:
         wait_for(lambda: "kubelet-client-current" in config.read_text(), 60, "by bootstrapping")
-        with pytest.raises(NotFound):  # it is let in, and there is no such Node
-            Session(load(str(config))).call("GET", "/api/v1/nodes/late", timeout_s=10)
+        assert_is_let_in(config, "late")
+
+
+def assert_is_let_in(config: Path, name: str) -> None:
+    with pytest.raises(NotFound):  # there is no such Node
+        Session(load(str(config))).call("GET", f"/api/v1/nodes/{name}", timeout_s=10)
+
+
+FULL_DISK = """
+import os
+from actors.certificates.store import Store
+kept = Store.replace
+def replace(self, *args):
+    if os.path.exists({path!r}):
+        raise OSError(28, "no space")
+    return kept(self, *args)
+Store.replace = replace
+"""
+"""No certificate can be stored while a file is there."""
+
+
+@pytest.mark.parametrize("rotate", [True, False])
+def test_bootstrap_token_of_another_cluster_changes_the_server(
+    control_plane: ControlPlane, signers: None, tmp_path: Path, rotate: bool
+) -> None:
+    """The server is in the file before the certificate is stored: after a kill in between it bootstraps again."""
+    config, current, full = tmp_path / "kubelet.conf", tmp_path / "pki/kubelet-client-current.pem", tmp_path / "full"
+    name = f"moved-{rotate}".lower()
+    old = json.loads(control_plane.expired_kubeconfig(name).read_text())
+    old["clusters"][0]["cluster"]["server"] = "https://127.0.0.1:1"
+    config.write_text(json.dumps(old))
+    full.touch()
+    settings = {"rotate_certificates": rotate, "prelude": FULL_DISK.format(path=str(full))}
+    with node(control_plane, tmp_path, name, **settings) as process:
+        wait_for(lambda: "no space" in state(process)["problem"], 60, "it is reported")
+        assert load(str(config)).cluster == load(str(control_plane.bootstrap_kubeconfig())).cluster
+        process.restart()
+        full.unlink()
+        wait_for(lambda: (state(process)["expires_in_s"] or 0) > 0, 60, "another certificate")
+        assert current.exists()
+        assert_is_let_in(config, name)
+    assert len(requests_of(control_plane, name)) == 1, "both incarnations have one request"
 
 
 def test_refused_token_keeps_the_present_certificate(
@@ -293,6 +333,12 @@ def mounted_alone(path: Path) -> Iterator[None]:
         subprocess.run(["umount", path], check=True)
 
 
+def overwrite(file: Path, text: str) -> None:
+    """Give a file that cannot be replaced another content at once, so that a reader finds it empty at no time."""
+    with file.open("r+b", buffering=0) as opened:
+        opened.write(text.ljust(file.stat().st_size, "\n").encode())
+
+
 @pytest.mark.needs("mounts")
 def test_kubeconfig_that_cannot_be_written_keeps_no_old_certificate(
     control_plane: ControlPlane, signers: None, tmp_path: Path
@@ -306,7 +352,7 @@ def test_kubeconfig_that_cannot_be_written_keeps_no_old_certificate(
     ):
         wait_for(lambda: len(list(current.parent.glob("*-20*.pem"))) == 2, 60, "another certificate beside the first")
         over = control_plane.expired_kubeconfig("fixed").read_text()
-        (tmp_path / "same").write_text(over)
+        overwrite(tmp_path / "same", over)
         for _ in range(2):
             before = current.readlink()
             wait_for(lambda before=before: current.readlink() != before, SIGNED_FOR_S + 20, "another, by the last one")

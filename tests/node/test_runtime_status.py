@@ -1,12 +1,14 @@
 """Fields of the Node's status that come from the container runtime and the machine."""
 
-from collections.abc import Coroutine
+import itertools
+from collections.abc import Coroutine, Sequence
 from typing import Any
 
 import pytest
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Task
+from actors._cri.errors import CriError, Unimplemented
 from actors.node import node_info
 from actors.node.runtime_status import NodeRuntime
 from proto.agent.settings import Settings
@@ -19,7 +21,10 @@ HANDLER = pb.RuntimeHandler(
 
 def answered(value: Any) -> Future[Any]:
     future: Future[Any] = Future()
-    future.set(value)
+    if isinstance(value, Exception):
+        future.set_error(value)
+    else:
+        future.set(value)
     return future
 
 
@@ -31,14 +36,22 @@ def result_of(coroutine: Coroutine[Any, None, Any]) -> Any:
 
 
 class Runtime:
-    """A runtime with one handler."""
+    """A runtime with one handler. `driver`: the name that it tells, or its error."""
+
+    driver: str | CriError = "cgroupfs"
+    asked = 0
+    handlers: Sequence[pb.RuntimeHandler] = (HANDLER,)
+
+    def cgroup_driver(self) -> Future[Any]:
+        self.asked += 1
+        return answered(self.driver)
 
     def version(self) -> Future[Any]:
         return answered(pb.VersionResponse(runtime_name="containerd", runtime_version="2.1"))
 
     def status(self) -> Future[Any]:
         features = pb.RuntimeFeatures(supplemental_groups_policy=True)
-        return answered(pb.StatusResponse(runtime_handlers=[HANDLER], features=features))
+        return answered(pb.StatusResponse(runtime_handlers=self.handlers, features=features))
 
     def list_images(self) -> Future[Any]:
         return answered([pb.Image(repo_tags=["busybox:1"], size=5)])
@@ -53,6 +66,45 @@ def test_features_of_the_runtime_are_in_the_status() -> None:
         "runtimeHandlers": [{"name": "runc", "features": {"recursiveReadOnlyMounts": True, "userNamespaces": True}}],
         "features": {"supplementalGroupsPolicy": True},
     }
+
+
+@pytest.mark.parametrize("order", list(itertools.permutations(("", "crun", "runc"))))
+def test_handlers_are_ordered_by_name(order: tuple[str, ...]) -> None:
+    """CRI-O lists them in another order each time."""
+    runtime: Any = Runtime()
+    runtime.handlers = [pb.RuntimeHandler(name=name) for name in order]
+    found = result_of(NodeRuntime(runtime, Settings()).read()).status["runtimeHandlers"]
+    assert [one["name"] for one in found] == ["", "crun", "runc"]
+
+
+@pytest.mark.parametrize(
+    ("driver", "problems"),
+    [
+        ("cgroupfs", []),
+        (Unimplemented("Unimplemented", "no such rpc"), []),
+        (
+            "systemd",
+            ["cgroup driver of the container runtime is systemd, of the agent cgroupfs: start the agent again"],
+        ),
+        (
+            CriError("Unknown", "no systemd"),
+            ["container runtime does not tell its cgroup driver, so no pod starts: no systemd"],
+        ),
+    ],
+)
+def test_node_is_not_ready_before_the_runtime_has_our_cgroup_driver(
+    driver: str | CriError, problems: list[str]
+) -> None:
+    """The agent started without its runtime, and has taken a driver that the runtime may not have."""
+    runtime: Any = Runtime()
+    runtime.driver = driver
+    node = NodeRuntime(runtime, Settings(cgroup_driver="cgroupfs"))
+    before = [one for one in result_of(node.read()).problems if "cgroup" in one]
+    assert before == problems
+    assert [one for one in result_of(node.read()).problems if "cgroup" in one] == problems
+    assert runtime.asked == (2 if problems else 1)
+    runtime.driver = "cgroupfs"
+    assert not [one for one in result_of(node.read()).problems if "cgroup" in one]
 
 
 @pytest.mark.parametrize(("swap_bytes", "written"), [(0, None), (1 << 30, {"capacity": 1 << 30})])

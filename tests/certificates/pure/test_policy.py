@@ -52,6 +52,22 @@ def test_backdated_certificate_is_not_replaced_at_once() -> None:
     assert policy.due_in_s(0, DAY_S, 0.5, 300, Receipt(left_s=DAY_S - 300, age_s=0)) == pytest.approx(69_120 - 300)
 
 
+@pytest.mark.parametrize(
+    ("now", "receipt", "left_s"),
+    [
+        (600, None, 400),
+        (1200, None, -200),
+        (600, Receipt(left_s=400, age_s=0), 400),
+        (600, Receipt(left_s=400, age_s=500), -100),
+        (5000, Receipt(left_s=-4000, age_s=0), 1000),  # the clock is ahead: its whole life is left
+        (5100, Receipt(left_s=-4000, age_s=100), 900),
+        (-500, Receipt(left_s=1500, age_s=100), 900),  # the clock is behind
+    ],
+)
+def test_end_of_a_certificate_counts_from_its_receipt(now: float, receipt: Receipt | None, left_s: float) -> None:
+    assert policy.end_in_s(0, 1000, now, receipt) == left_s
+
+
 @given(
     life_s=st.floats(60, 400 * DAY_S), chance=st.floats(0, 1), age_s=st.floats(0, 400 * DAY_S),
     got=st.floats(-1000 * DAY_S, 1000 * DAY_S), jump_s=st.floats(-1000 * DAY_S, 1000 * DAY_S),

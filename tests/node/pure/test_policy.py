@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 
 from actors.node import policy
 from actors.node.node_info import declared_features
-from actors.node.policy import WrittenStatus
+from actors.node.policy import ImageFacts, WrittenStatus
 from proto.agent.settings import Settings
 from supervisor.config.kubeletconfig.feature_gates import known
 from supervisor.config.kubeletconfig.gates.verdicts import verdicts
@@ -62,8 +63,37 @@ def test_condition_keeps_its_transition_time_and_has_an_event() -> None:
         "PIDPressure": ("False", "t0"),
         "Ready": ("True", "t1"),
     }
-    assert policy.transitions(first, second) == ["NodeHasDiskPressure", "NodeReady"]
-    assert policy.transitions(second, second) == []
+    assert policy.ready_event(first, second) == "NodeReady"
+    assert policy.ready_event(second, second) == ""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "reason"),
+    [
+        ("False", "True", "NodeReady"),
+        ("True", "False", "NodeNotReady"),
+        ("Unknown", "True", "NodeReady"),
+        ("Unknown", "False", "NodeNotReady"),
+        ("True", "True", ""),
+        ("False", "False", ""),
+        (None, "True", ""),
+        (None, "False", ""),
+    ],
+)
+def test_changes_of_ready_are_events_and_the_first_one_is_none(before: str | None, after: str, reason: str) -> None:
+    """Those of the pressures are recorded by eviction."""
+
+    def found(ready: str, pressure: str) -> list[dict[str, Any]]:
+        return [{"type": "DiskPressure", "status": pressure}, {"type": "Ready", "status": ready}]
+
+    assert policy.ready_event(found(before, "False") if before else (), found(after, "True")) == reason
+
+
+@pytest.mark.parametrize(("ready", "is_lost"), [("Unknown", True), ("True", False), ("False", False)])
+def test_node_without_heartbeats_is_lost(ready: str, is_lost: bool) -> None:
+    found = [{"type": "DiskPressure", "status": "Unknown"}, {"type": "Ready", "status": ready}]
+    assert policy.is_lost(found) is is_lost
+    assert not policy.is_lost([])
 
 
 def test_several_problems_are_one_message() -> None:
@@ -87,21 +117,28 @@ def test_quantities_are_written_as_the_kubelet_writes_them(name: str, amount: in
 
 
 def test_largest_images_are_reported_with_five_names_at_most() -> None:
-    found = policy.images([(("small",), 1), (("a", "b", "c", "d", "e", "f"), 9), (("middle",), 5)], 2)
+    large = ImageFacts(9, "id1", ("a", "b", "c", "d", "e", "f"))
+    found = policy.images([ImageFacts(1, "id3", ("small",)), large, ImageFacts(5, "id2", ("middle",))], 2)
     assert found == [
         {"names": ["a", "b", "c", "d", "e"], "sizeBytes": 9},
         {"names": ["middle"], "sizeBytes": 5},
     ]
 
 
+@pytest.mark.parametrize("order", list(itertools.permutations("123")))
+def test_images_of_equal_size_are_ordered_by_id(order: tuple[str, ...]) -> None:
+    found = policy.images([ImageFacts(5, f"sha256:{one}", (one,)) for one in order], 2)
+    assert [one["names"] for one in found] == [["3"], ["2"]]
+
+
 def test_existing_node_gets_default_labels_and_keeps_the_rest() -> None:
     wanted = policy.labels("n", "amd64", {"disk": "fast"})
     node = json.loads(json.dumps(policy.new_node("n", wanted, (), "", {})))
-    assert policy.metadata_patch_of(node, wanted) is None
+    assert policy.registration_patch(node, wanted) is None
     other = node | {"metadata": {**node["metadata"], "annotations": {}}}
-    assert policy.metadata_patch_of(other, wanted) == {"metadata": {"annotations": {policy.ATTACH: "true"}}}
+    assert policy.registration_patch(other, wanted) == {"metadata": {"annotations": {policy.ATTACH: "true"}}}
     node["metadata"]["labels"] |= {"kubernetes.io/arch": "s390x", "disk": "slow"}
-    assert policy.metadata_patch_of(node, wanted) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
+    assert policy.registration_patch(node, wanted) == {"metadata": {"labels": {"kubernetes.io/arch": "amd64"}}}
 
 
 @pytest.mark.parametrize(
@@ -183,7 +220,7 @@ def test_own_conditions_come_before_ready_and_have_no_event() -> None:
     assert [one["status"] for one in after[3:]] == ["False", "True", "True", "True"]
     assert len(after[3]["message"]) == policy.MAX_PROBLEM
     assert [one["lastTransitionTime"] for one in after[3:]] == ["t1", "t1", "t1", "t0"]
-    assert policy.transitions(before, after) == []
+    assert policy.ready_event(before, after) == ""
 
 
 def test_declared_features_are_built_and_on() -> None:
