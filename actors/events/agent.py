@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 from contextlib import suppress
 
 from actors._host.machine import swap_capacity
-from actors._host.system import pid_of
+from actors._host.system import kernel_version, pid_of
 from proto.common.machine import procfs
 
 CGROUP_V1 = (
@@ -22,8 +21,7 @@ ON_DISK = (
 
 def has_noswap(release: str) -> bool:
     """Return True for a kernel release whose tmpfs can be kept out of swap: 6.4 or later."""
-    found = re.match(r"(\d+)\.(\d+)", release)
-    return found is not None and (int(found[1]), int(found[2])) >= (6, 4)
+    return kernel_version(release) >= (6, 4)
 
 
 def identity(supervisor_pidfd: int) -> str:

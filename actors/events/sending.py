@@ -67,8 +67,7 @@ class Sender:
             self._actor.spawn(self._send_all(), "send")
 
     async def _send_all(self) -> None:
-        # Events about actors stay on the node.
-        while (entry := self._store.oldest_since(self.sent, KUBELET)) is not None:
+        while (entry := self._store.next_to_send(self.sent)) is not None:
             await self._send(entry)
             self._problem = ""
             self.sent = max(self.sent, entry.revision)

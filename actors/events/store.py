@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from msgspec.structs import replace
 
-from actors.events.entry import Entry
+from actors.events.entry import KUBELET, Entry
 
 TTL_S = 3600.0
 """Time to live after the last change: the API server's default (--event-ttl)."""
@@ -23,6 +23,8 @@ class Store:
         self.entries: OrderedDict[str, Entry] = OrderedDict()
         self.revision = 0
         self._bytes = 0
+        self._to_send: OrderedDict[str, Entry] = OrderedDict()
+        """The kubelet's events that `next_to_send` may return, oldest change first."""
 
     def put(self, entry: Entry, now_ns: int) -> Entry:
         """Store an event in place of the one with its name, under a new revision.
@@ -40,6 +42,8 @@ class Store:
         self._drop(entry.name)
         self.entries[entry.name] = entry
         self._bytes += entry.size()
+        if entry.component == KUBELET:
+            self._to_send[entry.name] = entry
         while len(self.entries) > MOST or self._bytes > MOST_BYTES:
             self._drop(next(iter(self.entries)))
 
@@ -56,17 +60,20 @@ class Store:
         """Return the events changed after a revision, oldest change first."""
         return (entry for entry in self.entries.values() if entry.revision > revision)
 
-    def oldest_since(self, revision: int, component: str) -> Entry | None:
-        """Return a component's event with the oldest change after a revision. Fast when few have changed."""
-        found = None
-        for entry in reversed(self.entries.values()):
-            if entry.revision <= revision:
-                break
-            if entry.component == component:
-                found = entry
-        return found
+    def next_to_send(self, sent: int) -> Entry | None:
+        """Return the event with the oldest change after the revision `sent`, which only rises.
+
+        Events about actors stay on the node.
+        """
+        while self._to_send:
+            entry = next(iter(self._to_send.values()))
+            if entry.revision > sent:
+                return entry
+            del self._to_send[entry.name]
+        return None
 
     def _drop(self, name: str) -> None:
         gone = self.entries.pop(name, None)
+        self._to_send.pop(name, None)
         if gone is not None:
             self._bytes -= gone.size()

@@ -56,7 +56,7 @@ class Oom(Actor):
         path = f"{paths.checkpoints_dir(settings.root_dir)}/{self.name}.json"
         loss = "a restart may report an OOM kill twice or not at all"
         # Not synced: record numbers end with the node's boot.
-        self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S)
+        self._file = CheckpointFile(self, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S)
         self._boot = boot_id()
         self._start = policy.position(self._file.load(), self._boot)
         self._finder = KillFinder()

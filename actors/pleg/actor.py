@@ -14,7 +14,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from google.protobuf.message import DecodeError
+
 from actors._base import Actor, gather, handles
+from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError, Unimplemented
 from actors._metrics import kubelet as metrics
@@ -23,7 +26,16 @@ from actors.pleg.pidfds import Pidfds
 from actors.pleg.policy import Snapshot, changes, is_another
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb
-from proto.pods.pleg import CallRuntime, ForgetPod, GetRelistAge, RelistAge, RuntimeAnswer, Watch, WatchProcesses
+from proto.pods.pleg import (
+    CallRuntime,
+    CancelPull,
+    ForgetPod,
+    GetRelistAge,
+    RelistAge,
+    RuntimeAnswer,
+    Watch,
+    WatchProcesses,
+)
 from proto.pods.pod_workers import PodChanged
 from proto.wire.errors import Refused
 
@@ -40,6 +52,8 @@ class Pleg(Actor):
         endpoint = self.settings.container_runtime_endpoint
         images = self.settings.image_service_endpoint or None
         self._cri = Cri(endpoint, images, after=self.after) if endpoint else None
+        self._pulls: dict[Call[bytes], bytes] = {}
+        """Calls of PullImage under way, with their requests."""
         self._own_cgroup = _cgroup("self")
         self._pidfds = Pidfds(self.bus, lambda fds: self.post(self._ended, fds, name="exits"))
         self._watches: dict[str, Watch] = {}
@@ -92,11 +106,24 @@ class Pleg(Actor):
         if self._cri is None:
             raise Refused("Unavailable", "no container runtime is configured")
         try:
-            return RuntimeAnswer(response=await self._cri.relay(call.rpc, call.request, call.timeout_s))
-        except CriError as error:
-            raise Refused(error.code, error.details) from error
+            under_way = self._cri.relay(call.rpc, call.request, call.timeout_s)
         except ValueError as error:
             raise Refused("Unimplemented", str(error), retry=False) from error
+        if call.rpc == "PullImage":
+            self._pulls[under_way] = call.request
+        try:
+            return RuntimeAnswer(response=await under_way)
+        except CriError as error:
+            raise Refused(error.code, error.details) from error
+        finally:
+            self._pulls.pop(under_way, None)
+
+    @handles(CancelPull)
+    def cancel_pull(self, message: CancelPull) -> None:
+        """Cancel calls of PullImage. Their requests are decoded only here: that is rare."""
+        for call, content in list(self._pulls.items()):
+            if _pulled_for(content) == (message.image, message.pod_uid):
+                call.cancel()
 
     # Processes
 
@@ -198,7 +225,7 @@ class Pleg(Actor):
         self._listed = now
         self._told |= found.ended
         self._told &= now.keys() | self._watches.keys()
-        listing.count(sandboxes, containers)
+        listing.set_gauges(sandboxes, containers)
         self._relists += 1
         self._relist_s = time.monotonic() - began
         metrics.RELIST_SECONDS.observe(self._relist_s)
@@ -236,6 +263,15 @@ class Pleg(Actor):
         self._follows_events = False
         metrics.EVENTED_CONNECTION_ERRORS.inc()
         self.after(self.settings.relist_period_s, self._follow_events)
+
+
+def _pulled_for(content: bytes) -> tuple[str, str]:
+    """The image and the pod's UID of a PullImage request."""
+    try:
+        request = pb.PullImageRequest.FromString(content)
+    except DecodeError:  # the runtime refuses it, too
+        return "", ""
+    return request.image.image, request.sandbox_config.metadata.uid
 
 
 def _cgroup(pid: int | str) -> str:

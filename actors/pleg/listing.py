@@ -33,9 +33,9 @@ def snapshot(sandboxes: Iterable[pb.PodSandbox], containers: Iterable[pb.Contain
     return found
 
 
-def count(sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]) -> None:
+def set_gauges(sandboxes: Sequence[pb.PodSandbox], containers: Sequence[pb.Container]) -> None:
     """Set the gauges of running pods and containers."""
     running = {one.labels[POD_UID] for one in sandboxes if one.state == pb.SANDBOX_READY and POD_UID in one.labels}
-    states = Counter(_STATES[one.state] for one in containers if POD_UID in one.labels)
+    states = Counter(_STATES.get(one.state, "unknown") for one in containers if POD_UID in one.labels)
     metrics.RUNNING_PODS.set(len(running))
     metrics.RUNNING_CONTAINERS.replace(((state,), count) for state, count in states.items())

@@ -1,7 +1,8 @@
-"""The probe actor: probes containers and sends each change of a standing result to pod_workers.
+"""The probe actor: probes containers, and tells pod_workers when a container's standing result changes.
 
-A result is in the checkpoint before it is sent, so that no restart takes back a result that pod_workers has. The pod
-worker decides what a result does to its container.
+The standing result of a probe is success or failure, by its latest outcomes and the probe's thresholds. It is in the
+checkpoint before it is sent, so that no restart takes back a result that pod_workers has. The pod worker decides what a
+result does to its container.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from actors._cri.client import Cri
 from actors._events.recorder import Recorder
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
+from actors._host.system import agent_id
 from actors._net.probing.outcome import Outcome
 from actors.probe import policy
 from actors.probe.policy import KINDS, Kind, Result
@@ -28,6 +30,7 @@ from proto.v1 import ObjectReference
 
 log = logging.getLogger(__name__)
 
+DISK_S = 10.0
 SAVE_DEADLINE_S = 0.5
 """Results are sent after this time even when the disk hangs."""
 COUNTERS_SAVED_AFTER_S = 1.0
@@ -44,15 +47,17 @@ class Probes(Actor):
 
     async def rebuild(self) -> None:
         """Load the standing results; pod_workers sends the pods when it sees this start."""
+        # Recorded, so that a replay knows whether the agent had started anew.
+        self._agent = await self.blocking(DISK_S, agent_id, self.bus.supervisor_pidfd)
         endpoint = self.settings.container_runtime_endpoint
         path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "probe.json")
         loss = "results may change once when this actor restarts"
-        self._file = CheckpointFile(self.blocking, path, VERSION, loss, deadline_s=SAVE_DEADLINE_S)
+        self._file = CheckpointFile(self, path, VERSION, loss, deadline_s=SAVE_DEADLINE_S)
         self._timers = TimerQueue(self)
         self._cri = Cri(endpoint, after=self.after) if endpoint else None
         self._runner = Runner(self, self._timers, self._cri)
         self._workers: dict[str, dict[WorkerKey, Worker]] = {}
-        self._results: ResultsByKey = load_results(self._file.load())
+        self._results: ResultsByKey = load_results(self._file.load(), self._agent)
         self._knows_all_pods = False
         self._changed: set[Key] = set()
         self._counters_changed = False
@@ -208,7 +213,7 @@ class Probes(Actor):
 
     def _current(self, changed: set[Key]) -> ResultsByKey:
         """The results to save: of probed containers and, until all pods are known, those of the last incarnation."""
-        entries = [_entry(worker) for worker in self._all_workers() if worker.container_id]
+        entries = [self._entry(worker) for worker in self._all_workers() if worker.container_id]
         current = by_key(
             entry
             for entry in entries
@@ -217,23 +222,23 @@ class Probes(Actor):
         return current if self._knows_all_pods else self._results | current
 
     def _standing(self) -> tuple[ProbeResult, ...]:
-        unprobed = by_key(_entry(worker, worker.initial) for worker in self._all_workers() if worker.container_id)
+        unprobed = by_key(self._entry(worker, worker.initial) for worker in self._all_workers() if worker.container_id)
         return tuple(entry.result() for entry in (unprobed | self._results).values())
+
+    def _entry(self, worker: Worker, standing: policy.Standing | None = None) -> Entry:
+        return Entry(
+            pod_uid=worker.pod.uid,
+            container=worker.container.name,
+            container_id=worker.container_id,
+            kind=worker.kind,
+            standing=standing or worker.standing,
+            agent=self._agent,
+        )
 
 
 def _started(workers: dict[WorkerKey, Worker], container: ProbedContainer) -> bool:
     startup = workers.get((container.name, "startup"))
     return container.startup is None or (startup is not None and startup.standing.result == "success")
-
-
-def _entry(worker: Worker, standing: policy.Standing | None = None) -> Entry:
-    return Entry(
-        pod_uid=worker.pod.uid,
-        container=worker.container.name,
-        container_id=worker.container_id,
-        kind=worker.kind,
-        standing=standing or worker.standing,
-    )
 
 
 ACTOR = Probes

@@ -27,6 +27,8 @@ class Entry(Record, frozen=True, kw_only=True):
     container_id: str
     kind: Kind
     standing: Standing
+    agent: str = ""
+    """ID of the start of the agent that probed; empty when unknown."""
 
     @property
     def key(self) -> Key:
@@ -53,12 +55,17 @@ def by_key(entries: Iterable[Entry]) -> ResultsByKey:
     return {entry.key: entry for entry in entries}
 
 
-def load_results(data: Any) -> ResultsByKey:
-    """Decode a checkpoint's data. Data that cannot be decoded is logged and dropped."""
+def load_results(data: Any, agent: str) -> ResultsByKey:
+    """Decode a checkpoint's data. Data that cannot be decoded is logged and dropped.
+
+    Results of another start of the agent are left out: a kubelet may have served the node meanwhile. As in the kubelet,
+    counts begin anew, and pod_workers says what each container inherits from its last status.
+    """
     if data is None:
         return {}
     try:
-        return by_key(msgspec.convert(data, list[Entry]))
+        entries = msgspec.convert(data, list[Entry])
+        return by_key(one for one in entries if not agent or one.agent in ("", agent))
     except msgspec.ValidationError as error:
         log.warning("cannot use the checkpoint of probe results: %s; probing every container again", error)
         return {}

@@ -74,7 +74,7 @@ class Status(Actor):
         self.versions: Counter[str] = Counter()
         path = os.path.join(paths.checkpoints_dir(self.settings.root_dir), "status.json")
         loss = "a restart now would lose transition times"
-        self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_DEADLINE_S)
+        self._file = CheckpointFile(self, path, CHECKPOINT_VERSION, loss, deadline_s=SAVE_DEADLINE_S)
         self._unsaved = False
         self._save_due = False
         self._saved_at = 0.0
@@ -143,8 +143,10 @@ class Status(Actor):
 
     @handles(RemovePod)
     def on_remove_pod(self, message: RemovePod) -> None:
-        """Forget a pod of which nothing is left."""
-        self._forget((message.pod_uid,))
+        """Forget a pod of which nothing is left, or that has begun anew after this end."""
+        kept = self.pods.get(message.pod_uid)
+        if not message.reason or (kept is not None and policy.ended_with(kept.status, message.reason, message.message)):
+            self._forget((message.pod_uid,))
 
     def _set(self, pod: Pod, stage: Stage) -> None:
         uid = pod.metadata.uid
@@ -244,7 +246,7 @@ class Status(Actor):
         self.spawn(self._save(), "save")
 
     async def _save(self) -> None:
-        """Write the checkpoint if it is stale. A failure is logged once; the next change or query tries again."""
+        """Write the checkpoint if it is stale. After a failure, changes and queries try again, too."""
         async with self._writing:
             if not self._unsaved:
                 return

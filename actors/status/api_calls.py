@@ -36,7 +36,7 @@ class ApiCalls:
 
     def rebuild(self) -> None:
         """Replace the connections."""
-        self._client.session.rebuild()
+        self._client.session.close_connections()
 
     async def write(self, action: WriteStatus) -> Pod | None:
         """Patch the status. Returns the pod as stored; None when the answer cannot be read."""
@@ -66,7 +66,7 @@ class ApiCalls:
         node = (await self._client.get(f"/api/v1/nodes/{name}"))["metadata"]
         if node.get("deletionTimestamp"):
             raise NotFound(404, "NotFound", f"the Node {name} is being deleted")
-        body = mirror_object(action.pod, name, node["uid"])
+        body = mirror_object(action.pod, name, node.get("uid") or "")
         return _read(await self._client.create(f"/api/v1/namespaces/{action.pod.metadata.namespace}/pods", body))
 
 

@@ -140,8 +140,13 @@ class ApiSync:
 
     def _view_changed(self, keys: set[str]) -> None:
         self._queue.server_answered()
+        keys = {key for key in keys if self._is_of_use(key)}
         self._recently_changed |= keys
         self._mark(keys, fresh=True)
+
+    def _is_of_use(self, key: str) -> bool:
+        """False for the name of a pod that is neither a mirror nor that of a static pod."""
+        return "/" not in key or key in self._static or self.view.mirror(key) is not None
 
     def resync(self) -> None:
         """Compare what changed at the API server since the last resync; every FULL_RESYNC_EVERY times all pods.

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import msgspec
 
 from actors._host.node.critical import MIRROR_ANNOTATION
+from actors._kube.shapes import version_number
 from proto.v1 import Pod, PodStatus
 
 _decoder = msgspec.msgpack.Decoder(PodStatus)
@@ -50,7 +51,7 @@ def api_pod(pod: Pod) -> ApiPod:
     return ApiPod(
         uid=meta.uid,
         name=full_name(pod),
-        version=int(version) if (version := meta.resource_version or "").isdecimal() else None,
+        version=version_number(meta.resource_version or ""),
         mirror_of=meta.annotations.get(MIRROR_ANNOTATION),
         deleting=meta.deletion_timestamp is not None,
         awaits_finalizers=meta.deletion_timestamp is not None
@@ -75,13 +76,18 @@ class ApiView:
         """config has sent a full list."""
         self._deleted: set[str] = set()
         """UIDs that this actor has deleted. A late report does not bring them back, as UIDs are not reused."""
+        self._by_name: dict[str, dict[str, ApiPod]] = {}
+        """The pods of each NAMESPACE/NAME, by UID."""
 
     def replace(self, pods: Iterable[Pod]) -> set[str]:
         """Replace all pods. Versions are not compared: they may be those of another etcd."""
         before, self.complete = self.pods, True
         told = {pod.metadata.uid: api_pod(pod) for pod in pods}
         self._deleted &= told.keys()
-        self.pods = {uid: one for uid, one in told.items() if uid not in self._deleted}
+        self.pods, self._by_name = {}, {}
+        for one in told.values():
+            if one.uid not in self._deleted:
+                self._put(one)
         changed = {uid for uid in before.keys() | self.pods.keys() if before.get(uid) != self.pods.get(uid)}
         return {key_of(one) for uid in changed for one in (before.get(uid), self.pods.get(uid)) if one is not None}
 
@@ -93,7 +99,7 @@ class ApiView:
             old = self.pods.get(new.uid)
             if new.uid in self._deleted or new == old or _older(new, old):
                 continue
-            self.pods[new.uid] = new
+            self._put(new)
             changed.add(key_of(new))
             changed.add(new.name)  # a static pod may wait for this pod to go, or for its mirror to come
         return changed
@@ -103,14 +109,28 @@ class ApiView:
         changed = set()
         for uid in uids:
             self._deleted.discard(uid)
-            if (gone := self.pods.pop(uid, None)) is not None:
+            if (gone := self._pop(uid)) is not None:
                 changed |= {key_of(gone), gone.name}
         return changed
 
     def deleted_by_us(self, uid: str) -> None:
         """Drop a pod after a DELETE that the API server answered."""
-        if self.pods.pop(uid, None) is not None:
+        if self._pop(uid) is not None:
             self._deleted.add(uid)
+
+    def _put(self, one: ApiPod) -> None:
+        self._pop(one.uid)
+        self.pods[one.uid] = one
+        self._by_name.setdefault(one.name, {})[one.uid] = one
+
+    def _pop(self, uid: str) -> ApiPod | None:
+        gone = self.pods.pop(uid, None)
+        if gone is not None:
+            namesakes = self._by_name[gone.name]
+            del namesakes[uid]
+            if not namesakes:
+                del self._by_name[gone.name]
+        return gone
 
     def mirrors(self) -> list[ApiPod]:
         """All mirror pods."""
@@ -118,12 +138,12 @@ class ApiView:
 
     def mirror(self, name: str) -> ApiPod | None:
         """The mirror pod of NAMESPACE/NAME; of two, the one without a deletionTimestamp."""
-        found = [one for one in self.mirrors() if one.name == name]
+        found = [one for one in self._by_name.get(name, {}).values() if one.mirror_of is not None]
         return max(found, key=lambda one: (not one.deleting, one.version or 0), default=None)
 
     def foreign(self, name: str) -> bool:
         """True when a pod of this name is no mirror, so that no mirror can be created."""
-        return any(one.name == name and one.mirror_of is None for one in self.pods.values())
+        return any(one.mirror_of is None for one in self._by_name.get(name, {}).values())
 
 
 def key_of(one: ApiPod) -> str:

@@ -44,6 +44,11 @@ def settled(status: PodStatus, before: PodStatus | None, now: str) -> PodStatus:
     return result
 
 
+def ended_with(status: PodStatus, reason: str, message: str) -> bool:
+    """True for a terminal status with this reason and message."""
+    return status.phase in TERMINAL and (status.reason, status.message or "") == (reason, message)
+
+
 def _timed(
     conditions: tuple[PodCondition, ...], before: tuple[PodCondition, ...], now: str
 ) -> tuple[PodCondition, ...]:

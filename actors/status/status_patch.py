@@ -39,7 +39,8 @@ def node_status(pod: Pod, stage: Stage, api: PodStatus) -> PodStatus:
     """The node's fields of `pod.status` to write now, where the API server has `api`.
 
     A terminal phase is written only once nothing of the pod runs. A terminal phase that the API server has is kept, and
-    so is the end of a container that may not restart.
+    so is the end of a container that may not restart. While the phase stays, another client's reason and message are
+    kept where the node has none (generateAPIPodStatus of pkg/kubelet/kubelet_pods.go).
     """
     status = pod.status
     over = stage in STOPPED_STAGES
@@ -49,8 +50,11 @@ def node_status(pod: Pod, stage: Stage, api: PodStatus) -> PodStatus:
         phase, reason, message = api.phase, api.reason, api.message
     elif status.phase in TERMINAL and api.phase not in TERMINAL and not over:
         phase, reason, message = api.phase or "Pending", api.reason, api.message
+    if phase == api.phase:
+        reason, message = reason or api.reason, message or api.message
+    ready = any(one.type in READINESS and one.status == "True" for one in status.conditions)
     conditions = tuple(
-        _unready(one) if phase in TERMINAL and one.type in READINESS else one
+        _unready(one, phase) if ready and phase in TERMINAL and one.type in READINESS else one
         for one in status.conditions
         if one.type in KUBELET_CONDITIONS or (disrupted and one.type == DISRUPTION_TARGET)
     )
@@ -93,8 +97,13 @@ def with_disruption_time(status: PodStatus, api: PodStatus, now: str) -> PodStat
     )
 
 
-def _unready(condition: PodCondition) -> PodCondition:
-    return condition if condition.status == "False" else replace(condition, status="False")
+def _unready(condition: PodCondition, phase: str) -> PodCondition:
+    """Return a readiness condition as it is in a terminal phase.
+
+    It has the time of the one before until pod_workers publishes the pod's end, too.
+    """
+    reason = "PodFailed" if phase == "Failed" else "PodCompleted"
+    return replace(condition, status="False", reason=reason, message=None)
 
 
 def _without_others(status: PodStatus) -> PodStatus:

@@ -7,6 +7,7 @@ that key only. A failure of every call (no server, 429, refused credentials) sto
 from __future__ import annotations
 
 from dataclasses import dataclass
+from heapq import heapify, heappop, heappush
 
 from proto.common.backoff import Backoff
 
@@ -20,6 +21,8 @@ OUTAGE = Backoff(0.1, cap_s=2.0)
 """Back-off of the whole queue. It is short, so that a server that is back is noticed soon."""
 THROTTLED_S = 1.0
 """After a 429 without Retry-After."""
+MOST_STALE = 64
+"""Outdated items in the heaps, beside as many as keys wait, before they are made anew."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,10 @@ class WriteQueue:
 
     def __init__(self) -> None:
         self._waiting: dict[str, Entry] = {}
+        self._due: list[tuple[int, float, str]] = []
+        """A heap of (priority, since, key). An item that differs from its key's entry is outdated, in `_later` too."""
+        self._later: list[tuple[float, str]] = []
+        """A heap of (not_before, key), of keys that were not due at the last look."""
         self._active: dict[str, float] = {}
         """Keys with a call under way, and the time since when they were queued."""
         self._again: dict[str, Entry] = {}
@@ -74,7 +81,11 @@ class WriteQueue:
         since, not_before = now, now + gather_s
         if (old := entries.get(key)) is not None:
             since, not_before = old.since, min(old.not_before, not_before)
-        entries[key] = Entry(priority, since, max(not_before, blocked_until))
+        entry = Entry(priority, since, max(not_before, blocked_until))
+        if entries is self._waiting:
+            self._put(key, entry)
+        else:
+            self._again[key] = entry
 
     def forget(self, key: str) -> None:
         """Drop `key`: it needs no write any more."""
@@ -89,10 +100,10 @@ class WriteQueue:
         """
         if len(self._active) >= self._max_calls or self.held_s(now) > 0:
             return None
-        due = [(entry.priority, entry.since, key) for key, entry in self._waiting.items() if entry.not_before <= now]
-        if not due:
+        self._look(now)
+        if not self._due:
             return None
-        _, since, key = min(due)
+        _, since, key = heappop(self._due)
         del self._waiting[key]
         self._active[key] = since
         return key
@@ -101,13 +112,45 @@ class WriteQueue:
         """Seconds until a key may be due; None when none waits or the end of a call decides."""
         if not self._waiting or len(self._active) >= self._max_calls:
             return None
-        return max(self.held_s(now), min(entry.not_before for entry in self._waiting.values()) - now)
+        self._look(now)
+        return self.held_s(now) if self._due else max(self.held_s(now), self._later[0][0] - now)
+
+    def _put(self, key: str, entry: Entry) -> None:
+        """Let `key` wait, in place of what it waited for."""
+        if self._waiting.get(key) == entry:
+            return
+        self._waiting[key] = entry
+        heappush(self._later, (entry.not_before, key))
+        if len(self._due) + len(self._later) > 2 * len(self._waiting) + MOST_STALE:
+            self._due = []
+            self._later = [(one.not_before, other) for other, one in self._waiting.items()]
+            heapify(self._later)
+
+    def _look(self, now: float) -> None:
+        """Move keys to `_due` when their time has come, and drop outdated items, so that both heaps have a true top."""
+        while self._later:
+            not_before, key = self._later[0]
+            entry = self._waiting.get(key)
+            if entry is not None and entry.not_before == not_before:
+                if not_before > now:
+                    break
+                heappush(self._due, (entry.priority, entry.since, key))
+            heappop(self._later)
+        while self._due:
+            priority, since, key = self._due[0]
+            entry = self._waiting.get(key)
+            if entry is not None and (entry.priority, entry.since) == (priority, since):
+                if entry.not_before <= now:
+                    break
+                heappush(self._later, (entry.not_before, key))
+            heappop(self._due)
 
     def succeeded(self, key: str, priority: int, now: float) -> None:
         """The server took the write. The key is queued once more, as there may be a next step."""
         self._outages = 0
         self.unneeded(key)
-        self._waiting.setdefault(key, Entry(priority, now, now))
+        if key not in self._waiting:
+            self._put(key, Entry(priority, now, now))
 
     def unneeded(self, key: str) -> None:
         """There was nothing to write."""
@@ -152,4 +195,4 @@ class WriteQueue:
         self._fresh.discard(key)
         again = self._again.pop(key, None)
         if again is not None:
-            self._waiting[key] = again
+            self._put(key, again)

@@ -1,6 +1,6 @@
 """Every event reason of the kubelet of Kubernetes 1.36, and the reason where this agent never sends it.
 
-They are those of pkg/kubelet/events/event.go and, at the end, those that other packages of the kubelet send.
+The list is pkg/kubelet/events/event.go and, at the end, the reasons that other packages of the kubelet send.
 """
 
 from __future__ import annotations

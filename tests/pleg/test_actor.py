@@ -8,21 +8,25 @@ import statistics
 import subprocess
 import time
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors._cri.client import Cri
 from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.pods.pleg import ForgetPod, GetRelistAge, Watch, WatchProcesses
+from proto.pods.pleg import CallRuntime, CancelPull, ForgetPod, GetRelistAge, Watch, WatchProcesses
 from proto.pods.pod_workers import PodChanged
+from proto.wire.errors import Refused
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
 from tests.containerd.requirements import containerd_version
 from tests.cri.fake import FakeRuntime
 from tests.floors import cpu_waits_s, longest_wait_s
-from tests.harness import ActorProcess, Stalls, actor_process, wait_for
+from tests.harness import ActorProcess, Stalls, actor_process, stop_process, wait_for
+from tests.image_pull.fake import FakeImages
 from tests.runtime.instance import EmbeddedInstance
 
 EXITS = 300
@@ -103,7 +107,7 @@ def test_simultaneous_exits_are_few_messages(pleg: ActorProcess) -> None:
     with sleepers(40) as children:
         pleg.tell(WatchProcesses(watches=tuple(watch(c, f"c{n}", f"p{n % 4}") for n, c in enumerate(children))))
         wait_for(lambda: state(pleg)["watches"] == 40)
-        os.kill(pleg.pid, signal.SIGSTOP)  # it finds all of them at once
+        stop_process(pleg.pid)  # it finds all of them at once
         for child in children:
             child.kill()
             child.wait()
@@ -272,3 +276,33 @@ def test_process_of_another_owner_is_no_end(pleg: ActorProcess) -> None:
     finally:
         wait_for(lambda: not (cgroup / "cgroup.procs").read_text(), 10)
         cgroup.rmdir()
+
+
+def test_cancelled_pull_ends_in_the_runtime_and_others_go_on(tmp_path: Path) -> None:
+    images = FakeImages(tmp_path / "cri.sock")
+    gates = {name: images.hold(name) for name in ("a:1", "b:1")}
+
+    def pull(image: str, pod: str) -> Future[Any]:
+        metadata = pb.PodSandboxMetadata(name=pod, namespace="default", uid=pod)
+        request = pb.PullImageRequest(
+            image=pb.ImageSpec(image=image), sandbox_config=pb.PodSandboxConfig(metadata=metadata)
+        )
+        call = CallRuntime(rpc="PullImage", request=request.SerializeToString(), timeout_s=60.0)
+        return pool.submit(actor.ask, call, 60.0)
+
+    with (
+        contextlib.closing(images),
+        actor_process("pleg", peers=("pod_workers",), container_runtime_endpoint=images.endpoint) as actor,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        cancelled, of_another_image, of_another_pod = pull("a:1", "x"), pull("b:1", "x"), pull("a:1", "y")
+        wait_for(lambda: len(images.pulls) == 3, what="three pulls")
+        actor.tell(CancelPull(image="a:1", pod_uid="x"))
+        with pytest.raises(Refused) as caught:
+            cancelled.result(30)
+        assert caught.value.reason == "Canceled"
+        wait_for(lambda: images.over == ["a:1"], what="the runtime hears of it")
+        for gate in gates.values():
+            gate.set()
+        assert of_another_image.result(30).response
+        assert of_another_pod.result(30).response

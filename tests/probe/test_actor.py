@@ -151,8 +151,8 @@ def test_startup_gates_the_others_and_readiness_follows_at_once(actor: ActorProc
     server.answer = b"HTTP/1.1 503 Not yet\r\n\r\n"
     container = pods.container(
         "c",
-        startup=pods.probe(http_get=pods.http(server.port, "/s").http_get, failure_threshold=30),
-        readiness=pods.probe(http_get=pods.http(server.port, "/r").http_get, period_seconds=100),
+        startup=msgspec.structs.replace(pods.http(server.port, "/s"), failure_threshold=30),
+        readiness=msgspec.structs.replace(pods.http(server.port, "/r"), period_seconds=100),
         liveness=pods.http(server.port, "/l"),
     )
     actor.tell(SetPods(pods=(pods.pod(container),)))
@@ -237,7 +237,7 @@ def test_only_readiness_of_a_terminating_pod_is_probed(actor: ActorProcess, serv
 
 
 def test_no_readiness_changes_when_the_actor_is_killed(actor: ActorProcess, server: Server) -> None:
-    probe = Probe(http_get=pods.http(server.port, "/r").http_get, period_seconds=100, success_threshold=1)
+    probe = msgspec.structs.replace(pods.http(server.port, "/r"), period_seconds=100)
     held = [pods.pod(pods.container(f"c{n}", readiness=probe), uid=f"u{n}") for n in range(10)]
     actor.tell(SetPods(pods=tuple(held), full=True))
     for number in range(10):
@@ -279,6 +279,27 @@ def test_counts_below_a_threshold_survive_a_restart(actor: ActorProcess, server:
     actor.tell(held)
     assert pods.first_told(actor, "c", "liveness").result == "failure"
     assert asked(server, "/l") <= 3
+
+
+def of_agent(name: str) -> str:
+    """A prelude: the actor belongs to that start of the agent. The harness is no supervisor with a pidfd."""
+    return f"from actors._host import system; system.agent_id = lambda _: {name!r}; "
+
+
+@pytest.mark.parametrize(("agent", "kept"), [("first", True), ("second", False)])
+def test_results_count_until_the_agent_starts_anew(server: Server, agent: str, kept: bool) -> None:
+    """What a container inherits comes with its pod. Ours may be weeks old: a kubelet served the node meanwhile."""
+    seldom = msgspec.structs.replace(pods.http(server.port, "/r"), period_seconds=100)
+    ready = pods.container("c", readiness=seldom)
+    with actor_process("probe", peers=("pod_workers", "events"), prelude=of_agent("first")) as actor:
+        actor.tell(SetPods(pods=(pods.pod(ready),), full=True))
+        assert pods.first_told(actor, "c", "readiness").result == "success"
+        actor.prelude = of_agent(agent)
+        actor.restart()
+        assert standing(actor) == ({("c", "readiness"): "success"} if kept else {})
+        later = msgspec.structs.replace(ready, started_at=time.time() - 50)  # its next probe is in 50 s
+        actor.tell(SetPods(pods=(pods.pod(later),), full=True))
+        wait_for(lambda: standing(actor) == {("c", "readiness"): "success" if kept else "failure"})
 
 
 def test_damaged_checkpoint_is_ignored(actor: ActorProcess, server: Server) -> None:

@@ -9,7 +9,7 @@ import pytest
 from proto.pods.status import ListPods
 from proto.v1 import ContainerState, ContainerStateWaiting, ContainerStatus, PodStatus
 from tests.harness import Stalls, wait_for
-from tests.kube.faulty_server import Call, Half, Reset, Stall, Step, failure
+from tests.kube.faulty_server import Call, Half, Reply, Reset, Stall, Step, failure
 from tests.status.cluster import PODS, STATUSES, Cluster, running, static
 
 THROTTLED = failure(429, "TooManyRequests", retry_after_s=1)
@@ -32,6 +32,7 @@ def name_of(call: Call) -> str:
         (Half(), Half(b"<html>")),
         (Stall(1.0),),
         (failure(429, "TooManyRequests"), THROTTLED),
+        (Reply(200, {"status": "ok"}), Reply(200, {}), Reply(200, {"metadata": {"uid": 5}})),
     ],
     ids=lambda steps: "-".join(type(one).__name__ if not hasattr(one, "status") else str(one.status) for one in steps),
 )
@@ -163,6 +164,15 @@ def test_mirror_waits_for_its_node(cluster: Cluster) -> None:
     cluster.faulty.on("GET", node, failure(404, "NotFound"), failure(404, "NotFound"))
     cluster.set_pod(static("early-status-node", node=cluster.node))
     wait_for(lambda: cluster.phase("early-status-node") == "Running", 10)
+
+
+def test_odd_answers_about_the_node_delay_the_mirror_only(cluster: Cluster) -> None:
+    node = f"/api/v1/nodes/{cluster.node}"
+    cluster.faulty.on(
+        "GET", node, *(Reply(200, odd) for odd in ({"status": "ok"}, {}, {"metadata": "x"}, {"metadata": {}}))
+    )
+    cluster.set_pod(static("odd-status-node", node=cluster.node))
+    wait_for(lambda: cluster.phase("odd-status-node") == "Running", 15)
 
 
 def test_deletion_whose_answer_is_lost_counts_as_done(cluster: Cluster) -> None:

@@ -1,4 +1,4 @@
-"""What a recorder sends to the events actor."""
+"""The messages of a recorder to the events actor."""
 
 from __future__ import annotations
 

@@ -1,6 +1,10 @@
 import pytest
 
+from actors._metrics import kubelet as metrics
+from actors.pleg import listing
 from actors.pleg.policy import Entry, changes, is_another
+from proto.cri import api_pb2 as pb
+from proto.cri.labels import POD_UID
 
 A, B = "a" * 64, "b" * 64
 RUN, END, NEW = Entry("pod", "running"), Entry("pod", "ended"), Entry("pod", "other")
@@ -63,3 +67,11 @@ def test_reported_end_is_not_reported_by_the_next_list() -> None:
 )
 def test_pid_is_reused_only_if_its_cgroup_names_another_owner(cgroup: str, own: str, expected: bool) -> None:
     assert is_another(cgroup, A, own) is expected
+
+
+def test_states_of_a_newer_runtime_count_as_unknown() -> None:
+    states = (pb.CONTAINER_RUNNING, pb.CONTAINER_UNKNOWN, 7)
+    containers = [pb.Container(id=str(state), state=state, labels={POD_UID: "u"}) for state in states]
+    listing.set_gauges([], containers)
+    assert metrics.RUNNING_CONTAINERS.take() == {("running",): (1.0,), ("unknown",): (2.0,)}
+    assert [one.state for one in listing.snapshot([], containers).values()] == ["running", "other", "other"]

@@ -1,4 +1,4 @@
-"""Which starts of pods are timed, and what their SLI leaves out."""
+"""Times starts of pods, without the parts that their SLI leaves out."""
 
 from __future__ import annotations
 

@@ -82,6 +82,24 @@ def test_phase_is_terminal_once_nothing_runs_and_stays_so(ours, theirs, stage, s
     assert own.reason == ("ours" if said == ours else "theirs")
 
 
+@pytest.mark.parametrize(
+    ("phase", "own", "said"),
+    [
+        ("Running", {}, ("NodeLost", "unresponsive")),
+        ("Running", {"reason": "Own"}, ("Own", "unresponsive")),
+        ("Running", {"reason": "Own", "message": "m"}, ("Own", "m")),
+        ("Pending", {}, (None, None)),
+    ],
+)
+def test_another_clients_reason_stays_while_the_phase_does(phase, own, said):
+    api = status(phase, reason="NodeLost", message="unresponsive")
+    written = node_status(pod(status("Running", **own)), "sync", api)
+    assert (written.reason, written.message) == said
+    sent = patch(written, api)
+    assert (sent["reason"], sent["message"]) == said
+    assert (digest(written) == digest(comparable(api, written))) is (said[0] == "NodeLost"), "nothing to write"
+
+
 def test_conditions_of_other_owners_are_left_out():
     given = status("Running", condition("example.com/gate"), condition("Ready"), condition("DisruptionTarget"))
     api = PodStatus(phase="Running", conditions=(condition("example.com/gate", "False"),))
@@ -110,13 +128,32 @@ def test_disruption_target_begins_when_the_server_gets_it(there, since):
     ]  # fmt: skip
 
 
-def test_ended_pod_is_not_ready():
-    given = status("Succeeded", condition("Ready"), condition("ContainersReady"), condition("Initialized"))
-    own = node_status(pod(given), "terminated", PodStatus())
-    assert [(one.type, one.status) for one in own.conditions] == [
-        ("Ready", "False"), ("ContainersReady", "False"), ("Initialized", "True"),
-    ]  # fmt: skip
+@pytest.mark.parametrize(
+    ("ours", "theirs", "stage", "reason"),
+    [
+        ("Succeeded", "Running", "terminated", "PodCompleted"),
+        ("Failed", "Running", "terminated", "PodFailed"),
+        ("Running", "Failed", "sync", "PodFailed"),
+        ("Running", "Succeeded", "sync", "PodCompleted"),
+    ],
+)
+@pytest.mark.parametrize("gate", ["True", "False"])
+def test_ended_pod_is_not_ready(ours, theirs, stage, reason, gate):
+    ready = condition("Ready", gate, reason="ReadinessGatesNotReady", message="m")
+    given = status(ours, ready, condition("ContainersReady"), condition("Initialized"))
+    own = node_status(pod(given), stage, PodStatus(phase=theirs))
+    assert [(one.type, one.status, one.reason, one.message) for one in own.conditions] == [
+        ("Ready", "False", reason, None),
+        ("ContainersReady", "False", reason, None),
+        ("Initialized", "True", None, None),
+    ]
     assert not is_ready(own)
+
+
+def test_reason_of_an_ended_pod_that_is_not_ready_stays():
+    given = status("Failed", condition("Ready", "False", reason="Own"), condition("ContainersReady", "False"))
+    own = node_status(pod(given), "terminated", PodStatus())
+    assert [one.reason for one in own.conditions] == ["Own", None]
 
 
 def test_claims_and_nominated_node_are_left_out():

@@ -7,7 +7,7 @@ import random
 import pytest
 
 from actors.status.sync_actions import Priority
-from actors.status.write_queue import CAP_S, GATHER_S, MAX_CALLS, OUTAGE, WriteQueue
+from actors.status.write_queue import CAP_S, GATHER_S, MAX_CALLS, MOST_STALE, OUTAGE, WriteQueue
 
 FINAL, READINESS, REST = Priority.FINAL, Priority.READINESS, Priority.REST
 
@@ -196,3 +196,61 @@ def test_change_during_a_refused_call_shortens_its_backoff():
     queue.add("a", REST, 0.1, fresh=True)
     queue.refused("a", REST, 0.2, wait_s=10.0)
     assert queue.wait_s(0.2) == pytest.approx(0.25)
+
+
+class Scanned(WriteQueue):
+    """The same queue, which looks at every key each time."""
+
+    def take(self, now: float) -> str | None:
+        if len(self._active) >= self._max_calls or self.held_s(now) > 0:
+            return None
+        due = [(entry.priority, entry.since, key) for key, entry in self._waiting.items() if entry.not_before <= now]
+        if not due:
+            return None
+        _, since, key = min(due)
+        del self._waiting[key]
+        self._active[key] = since
+        return key
+
+    def wait_s(self, now: float) -> float | None:
+        if not self._waiting or len(self._active) >= self._max_calls:
+            return None
+        return max(self.held_s(now), min(entry.not_before for entry in self._waiting.values()) - now)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_order_and_waits_are_those_of_a_scan_of_all_keys(seed):
+    chance = random.Random(seed)
+    queues, now = (WriteQueue(), Scanned()), 0.0
+    keys, active = [f"k{number}" for number in range(12)], []
+    for _ in range(1000):
+        now = round(now + chance.choice((0.0, 0.01, 0.05, -0.01)), 2)
+        key, priority = chance.choice(keys), chance.choice((FINAL, READINESS, REST))
+        jitter, gather_s, fresh = chance.random(), chance.choice((0.0, GATHER_S)), chance.random() < 0.2
+        step = chance.randrange(10)
+        for queue in queues:
+            if step < 6:
+                queue.add(key, priority, now, gather_s=gather_s, fresh=fresh)
+            elif step == 6:
+                queue.forget(key)
+            elif step == 7 and active:
+                queue.refused(active[0], priority, now)
+            elif step == 8 and active:
+                queue.succeeded(active[0], priority, now)
+            elif active:
+                queue.unavailable(active[0], priority, now, jitter) if jitter < 0.1 else queue.unneeded(active[0])
+        if step >= 7:
+            del active[:1]
+        assert queues[0].wait_s(now) == queues[1].wait_s(now)
+        taken = [queue.take(now) for queue in queues]
+        assert taken[0] == taken[1]
+        active += [one for one in taken[:1] if one is not None]
+
+
+def test_outdated_items_do_not_gather():
+    queue = WriteQueue()
+    for number in range(10_000):
+        queue.add("a", (READINESS, REST)[number % 2], 0.0)
+        queue.add("b", REST, 0.0, gather_s=GATHER_S)
+        queue.wait_s(0.0)
+    assert len(queue._due) + len(queue._later) <= MOST_STALE + 5
