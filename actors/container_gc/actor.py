@@ -13,6 +13,7 @@ the last lines. The full pass also retries a failed removal.
 from __future__ import annotations
 
 import logging
+import os
 import time
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -87,6 +88,8 @@ class ContainerGc(Actor):
         self._waiting = False
         self._busy: set[str] = set()
         """Removed pods with a busy cgroup in the pass before."""
+        self._noted: set[str] = set()
+        """Removed pods on record whose directories stay."""
         self._passes = self._pod_passes = 0
         self._last = Collected(containers=0, sandboxes=0, directories=0)
         self._last_error = ""
@@ -215,7 +218,15 @@ class ContainerGc(Actor):
 
     def _remove_directories(self, uids: set[str]) -> int:
         """Remove the pods' directories, which are marks. The record still names logs and busy cgroups."""
-        return removal.remove_pod_directories(self.settings.root_dir, uids, self._own.note_removed)
+        root = self.settings.root_dir
+        went = removal.remove_pod_directories(root, uids, self._note_removed)
+        self._noted = {uid for uid in self._noted if os.path.isdir(paths.pod_dir(root, uid))}
+        return went
+
+    def _note_removed(self, uids: list[str]) -> None:
+        """Record each pod once. The record is bounded, and a pod that stays would push others out."""
+        self._own.note_removed(uid for uid in uids if uid not in self._noted)
+        self._noted = self._noted.union(uids)
 
     # Everything
 
@@ -293,7 +304,7 @@ class ContainerGc(Actor):
                     reason, text = policy.REMOVED, await self._remove_container(cri, item, why)
         except CriError as error:
             kind = "sandbox" if isinstance(item, SandboxView) else "dead container"
-            log.warning("cannot remove the %s %s of pod %s: %s", kind, item.id, item.pod_uid, error)
+            log.warning("cannot remove the %s %s of pod %s: %s; trying again", kind, item.id, item.pod_uid, error)
             return False
         log.info("pod %s: %s", item.pod_uid, text)
         pod = ObjectReference(
@@ -335,10 +346,10 @@ class ContainerGc(Actor):
 
     def _seen_on_disk(self) -> dict[str, set[str]]:
         """Return place to UIDs of all pods with files or cgroups. Runs in a thread."""
-        settings = self.settings
+        settings, pods_dir = self.settings, paths.pods_dir(self.settings.root_dir)
         logs = (policy.log_directory_uid(name) for name in listing.names(settings.pod_logs_dir))
         return {
-            "directory": set(listing.names(paths.pods_dir(settings.root_dir))),
+            "directory": {uid for uid in listing.names(pods_dir) if not uid.startswith(removal.TRASH)},
             "logs": {uid for uid in logs if uid},
             "cgroup": set(cgroup_fs.list_pod_cgroups(settings)),
         }
@@ -357,7 +368,9 @@ class ContainerGc(Actor):
             try:  # of a pod that ended while no agent ran: it has no worker that would ask
                 await self.peer("volume").ask(UnmountPod(pod_uid=uid), UNMOUNT_S)
             except ActorError as error:
-                log.warning("cannot unmount the volumes of removed pod %s: %s", uid, error)
+                log.warning(
+                    "cannot unmount the volumes of removed pod %s: %s; trying again at the next collection", uid, error
+                )
         if holding:
             pods = await self._ask_pods(own)
         remove = removal.in_time(DISK_S, self._remove_left)
@@ -391,7 +404,7 @@ class ContainerGc(Actor):
                 log.warning("killed %d processes in the cgroup of removed pod %s", count, uid)
                 cgroup_fs.remove_pod_cgroup(name, self.settings)
         except OSError as error:
-            log.warning("cannot remove cgroups of removed pods: %s", error)
+            log.warning("cannot remove cgroups of removed pods: %s; trying again at the next collection", error)
         self._busy = self._busy - uids | busy
 
 

@@ -2,11 +2,13 @@
 
 A directory is renamed to a trash name before it is deleted. A static pod that comes back keeps its UID and its paths:
 it creates a new directory while the old one is being deleted. The next run deletes the trash of a run that was killed.
+Trash is on the file system of its directory: ROOT_DIR/pods may be a mount.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import functools
 import logging
 import os
@@ -66,8 +68,8 @@ def remove_pod_directories(root: str, uids: Iterable[str], note: Callable[[list[
 
     `note` is called first, with the UIDs of the directories to be removed.
     """
-    trash = f"{paths.checkpoints_dir(root)}/removed"
-    wanted = [uid for uid in uids if os.path.isdir(paths.pod_dir(root, uid))]
+    trash, pods = f"{paths.checkpoints_dir(root)}/removed", paths.pods_dir(root)
+    wanted = [uid for uid in uids if not uid.startswith(TRASH) and os.path.isdir(paths.pod_dir(root, uid))]
     mounted = mounted_pods(root) if wanted else set()
     going = []
     for uid in wanted:
@@ -80,8 +82,9 @@ def remove_pod_directories(root: str, uids: Iterable[str], note: Callable[[list[
     moved = []
     for uid in going:
         os.makedirs(trash, mode=0o700, exist_ok=True)
-        moved += _move(paths.pod_dir(root, uid), f"{trash}/{TRASH}{uid}")
+        moved += _move(paths.pod_dir(root, uid), f"{trash}/{TRASH}{uid}", f"{pods}/{TRASH}{uid}")
     _delete_trash(trash)
+    _delete_trash(pods)
     return len(moved)
 
 
@@ -104,8 +107,11 @@ def _log_trash(name: str) -> str:
     return f"{TRASH}{secrets.token_hex(8)}__{log_directory_uid(name)}"
 
 
-def _move(path: str, target: str) -> list[str]:
-    """Return the new path, or nothing when the rename was not possible."""
+def _move(path: str, target: str, beside: str = "") -> list[str]:
+    """Return the new path, or nothing when the rename was not possible.
+
+    `beside` is a name on the file system of `path`, for a `target` on another one.
+    """
     try:
         if os.path.lexists(target):
             trees.remove(target)  # of an earlier pod with this UID
@@ -113,7 +119,9 @@ def _move(path: str, target: str) -> list[str]:
     except FileNotFoundError:
         return []
     except OSError as error:
-        log.warning("cannot rename %s for its removal: %s", path, error)
+        if error.errno == errno.EXDEV and beside:
+            return _move(path, beside)
+        log.warning("cannot rename %s for its removal: %s; trying again later", path, error)
         return []
     return [target]
 

@@ -142,7 +142,7 @@ class LogRotation:
         try:
             await self._cri.reopen_container_log(container_id)
         except CriError as error:
-            log.error("cannot reopen the log %s: %s", path, error)
+            log.error("cannot reopen the log %s after its rotation: %s; retrying at the next look", path, error)
             return False
         return True
 

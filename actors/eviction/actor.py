@@ -25,7 +25,7 @@ from actors._cgroup.quantities.allocatable import enforced
 from actors._events.recorder import Recorder, pod_reference
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
-from actors._host.machine import read_machine
+from actors._host.first_look import machine_of_agent
 from actors._host.node.critical import is_critical
 from actors._host.node.plans import CHANGED, Basis, LastPlan
 from actors._host.system import boot_id
@@ -88,13 +88,14 @@ class Eviction(Actor):
         self.layout: DiskLayout = "one disk"
         self._pods_limit: int | None = None
         if any(one.signal == ALLOCATABLE for one in self._thresholds):
-            machine = await self.blocking(DISK_S, lambda: read_machine(self.settings.root_dir))
+            args = self.settings.root_dir, self.settings.run_dir, self.bus.supervisor_pidfd
+            machine = await self.blocking(DISK_S, machine_of_agent, *args)
             self._pods_limit = enforced(machine, self.settings)["memory"]
         self._progress = policy.Progress()
         path = f"{paths.checkpoints_dir(self.settings.root_dir)}/{self.name}.json"
         loss = "a restart would forget the node's conditions and evictions under way"
         # Not synced: both end with the node's boot.
-        self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S)
+        self._file = CheckpointFile(self, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S)
         self._boot = boot_id()
         now = time.monotonic()
         saved = self._load(now)
@@ -104,7 +105,7 @@ class Eviction(Actor):
         self._victims = {victim.uid: victim for victim in saved.victims}
         self._overdue: dict[str, int] = dict(saved.overdue)
         """UID to grace period of evicted pods that did not end in time: the same request has no effect on them."""
-        self._saved = self._to_save()
+        self._file.holds(msgspec.structs.replace(saved, boot_id=self._boot))
         self._seen: dict[str, Observation] = {}
         self._known: dict[str, Pod | None] = {}
         """UID to the pod when its ephemeral storage is limited, else to None."""
@@ -277,12 +278,10 @@ class Eviction(Actor):
         return Saved(conditions=self._conditions, boot_id=self._boot, victims=victims, overdue=overdue)
 
     async def _save(self) -> None:
-        current = self._to_save()
-        if current != self._saved and await self._file.save(current):
-            self._saved = current
+        await self._file.save_changed(self._to_save())
 
     def _say_conditions(self, which: Iterable[Condition]) -> None:
-        """Record the kubelet's node event for each of these conditions."""
+        """Record the kubelet's node event for each of these conditions. No other actor records them."""
         for condition in ORDER:
             if condition in which:
                 reason = message.condition_reason(condition, holds=condition in self._conditions)
@@ -295,7 +294,7 @@ class Eviction(Actor):
                 return bool((await self.peer("image_gc").ask(DeleteUnusedImages(), RECLAIM_S)).removed)
             found = await self.peer("container_gc").ask(CollectGarbage(all_dead=True), RECLAIM_S)
         except ActorError as error:
-            log.warning("cannot reclaim unused %s: %s", step, error)
+            log.warning("cannot reclaim unused %s: %s; going on without", step, error)
             return False
         return found.containers + found.sandboxes + found.directories > 0
 

@@ -43,7 +43,8 @@ DERIVED = ("containerfs.available", "containerfs.inodesFree", "allocatableMemory
 DiskLayout = Literal["one disk", "images apart", "split"]
 """`images apart`: images and writable layers are on imagefs. `split`: images are on imagefs, layers on containerfs.
 
-As in the kubelet, a containerfs without a dedicated imagefs is taken to be the one disk.
+Images on nodefs with layers on a disk of their own are `one disk`. The kubelet takes this for `split`
+(HasDedicatedImageFs of pkg/kubelet/stats/provider.go). Then pressure on nodefs removes no image, though images fill it.
 """
 
 ALLOCATABLE = "allocatableMemory.available"

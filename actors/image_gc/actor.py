@@ -8,6 +8,9 @@ It runs one collection at a time. A checkpoint keeps the times of images' first 
 A start of the agent begins the observation anew, as in the kubelet. No image goes by age until the agent has run for
 the maximum age: images may have been in use while none ran. At the first look, an image that the checkpoint lacks was
 there before. A collection that comes earlier counts it as new: a pod may wait for an image that was just pulled.
+
+Times are Unix seconds, for people. Within a start of the agent, ages are by the monotonic clock, as in the kubelet. A
+step of the clock and a suspend move all times. Else each unused image would reach the maximum age at once.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
+
+import msgspec
 
 from actors._base import Actor, handles
 from actors._base.messaging.tasks import Semaphore
@@ -51,6 +56,18 @@ STATS_S = 10.0
 DISK_S = 10.0
 FIRST_LOOK_S = 2.0
 """Pause after a first look that failed, at most a period. Images that are pulled until it succeeds count as old."""
+STEP_S = 1.0
+"""Smallest step of the clock that moves the times."""
+
+
+class _Saved(msgspec.Struct, kw_only=True):
+    """The checkpoint: times of first sight and last use by image, and the start of the agent that they are of."""
+
+    agent: str = ""
+    began: float
+    clock: float | None = None
+    """Wall clock less the monotonic one, in seconds."""
+    images: dict[str, tuple[float, float]]
 
 
 class ImageGc(Actor):
@@ -84,9 +101,9 @@ class ImageGc(Actor):
         self._mounts = ImageMounts(self)
         path = f"{paths.checkpoints_dir(settings.root_dir)}/{self.name}.json"
         loss = "after a restart all images count as unused"
-        self._file = CheckpointFile(self.blocking, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S, sync=True)
+        self._file = CheckpointFile(self, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S, sync=True)
         self._seen: dict[str, Seen] = {}
-        self._began = time.time()
+        self._began, self._clock = time.time(), _clock()
         self._initialized = False
         self._last_error = ""
         self._collected = Tally()
@@ -95,12 +112,30 @@ class ImageGc(Actor):
 
     def _load(self) -> None:
         data = self._file.load()
-        if isinstance(data, dict):
-            self._seen = {image: Seen(*times) for image, times in data["images"].items()}
-            if self._agent and data.get("agent") == self._agent:  # only this actor was down
-                self._began = min(self._began, data["began"])
-                # An image that is not in the checkpoint is new.
-                self._initialized = True
+        if data is None:
+            return
+        try:
+            saved = msgspec.convert(data, _Saved)
+        except msgspec.ValidationError as error:
+            log.warning("cannot use the checkpoint %s: %s; starting without it", self._file.path, error)
+            return
+        self._seen = {image: policy.restored(times) for image, times in saved.images.items()}
+        if self._agent and saved.agent == self._agent:  # only this actor was down
+            self._began = saved.began
+            if saved.clock is not None:
+                self._clock = saved.clock
+            self._follow_clock()
+            self._began = min(self._began, time.time())
+            # An image that is not in the checkpoint is new.
+            self._initialized = True
+
+    def _follow_clock(self) -> None:
+        """Move all times by a step of the clock since the last call."""
+        step_s = _clock() - self._clock
+        if abs(step_s) >= STEP_S:
+            self._clock += step_s
+            self._began += step_s
+            self._seen = policy.shifted(self._seen, step_s)
 
     def on_ready(self) -> None:
         """Look once now, then collect every period."""
@@ -142,6 +177,7 @@ class ImageGc(Actor):
             raise Refused(FAILED, str(error)) from error
 
     async def _plan(self, cri: RelayedCri, available: int | None) -> Plan:
+        self._follow_clock()
         look, going, basis = await collection.plan(self._on(cri), self._limits, self._began, available)
         self._plan_shown.keep(basis, time.monotonic())
         notes = (self._keeping,) if self._keeping else ()
@@ -157,7 +193,9 @@ class ImageGc(Actor):
         try:
             await self._guarded(by_thresholds=True)
         except Refused as refusal:
-            log.warning("cannot collect images: %s: %s", refusal.reason, refusal.message)
+            log.warning(
+                "cannot collect images: %s: %s; trying again after the next period", refusal.reason, refusal.message
+            )
             if refusal.reason != FAILED:
                 self._events.node("Warning", refusal.reason, refusal.message)
             if self._failed_before:  # as in the kubelet: the first failure may be due to missing stats
@@ -174,7 +212,7 @@ class ImageGc(Actor):
                 self._initialized = True
         except (CriError, Refused) as error:
             self._last_error = str(error)
-            log.warning("cannot list images and containers: %s", error)
+            log.warning("cannot list images and containers: %s; trying again at the next look", error)
 
     async def _guarded(self, *, by_thresholds: bool) -> Collected:
         """Run one collection alone. Raises Refused for all expected errors."""
@@ -202,6 +240,7 @@ class ImageGc(Actor):
         """Return the images and the names in use, and record both. `old`: images without a record were there before."""
         images = [image_view(image) for image in await cri.list_images()]
         in_use = await self._names_in_use(cri, images)
+        self._follow_clock()
         now = time.time()
         self._seen = policy.observe(self._seen, images, in_use, policy.LONG_AGO if old else now, now)
         await self._save()
@@ -217,7 +256,7 @@ class ImageGc(Actor):
 
     async def _save(self) -> None:
         images = {image: (seen.first_detected, seen.last_used) for image, seen in self._seen.items()}
-        await self._file.save({"agent": self._agent, "began": self._began, "images": images})
+        await self._file.save(_Saved(agent=self._agent, began=self._began, clock=self._clock, images=images))
 
     async def _kept_images(self, cri: RelayedCri) -> frozenset[str]:
         """Return the names of the pause image, asked once. No container names it, and every pod needs it."""
@@ -280,7 +319,7 @@ class ImageGc(Actor):
                 return "in use"
             await cri.remove_image(pb.ImageSpec(image=image.id, runtime_handler=image.runtime_handler))
         except CriError as error:
-            log.warning("cannot remove image %s: %s", image.id, error)
+            log.warning("cannot remove image %s: %s; trying again at the next collection", image.id, error)
             return f"not to be removed: {error}"
         text = policy.removal_message(victim, time.time())
         log.info("%s", text)
@@ -308,6 +347,10 @@ class _OnRuntime:
 
     async def remove(self, victim: Victim) -> str:
         return await self.actor.remove(self.cri, victim)
+
+
+def _clock() -> float:
+    return time.time() - time.monotonic()
 
 
 def _planned(victim: Victim, now: float) -> PlannedVictim:

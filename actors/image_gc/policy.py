@@ -20,8 +20,14 @@ REMOVED = "ImageRemoved"
 MOST_NAME = 300
 """Characters of an image's name in a message."""
 MOST_OBJECT_NAME = 200
-LONG_AGO = 0.0
-"""First sight of an image that was there before the first look: old enough for any minimum age."""
+_NOT_IN_NAMES = re.compile("[^a-z0-9]")
+LONG_AGO = -1e12
+"""First sight of an image that was there before the first look: old enough for any minimum age.
+
+Before each time that a clock shows: near 1970, an image has been used before 1970. JSON has no infinite number.
+"""
+LONG_AGO_BEFORE = 0.0
+"""The same in files of earlier revisions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +124,21 @@ def observe(
     return result
 
 
+def restored(times: tuple[float, float]) -> Seen:
+    """Return the times of a file."""
+    first_detected, last_used = (LONG_AGO if time == LONG_AGO_BEFORE else time for time in times)
+    return Seen(first_detected, last_used)
+
+
+def shifted(seen: Mapping[str, Seen], by_s: float) -> dict[str, Seen]:
+    """Return the records after a step of the clock by so many seconds: each image is as old as before the step."""
+
+    def moved(time: float) -> float:
+        return time + by_s if time > LONG_AGO else time
+
+    return {image: Seen(moved(one.first_detected), moved(one.last_used)) for image, one in seen.items()}
+
+
 def why_stays(
     image: ImageView, in_use: frozenset[str], kept: frozenset[str], protection: Protection = NO_PROTECTION
 ) -> str:
@@ -181,9 +202,12 @@ class Victim:
         return self.candidate.image
 
     def unused_s(self, now: float) -> float:
-        """Return the time since its last use, or since its first sight when no use of it was seen."""
-        seen = self.candidate.seen
-        return now - max(seen.last_used, seen.first_detected)
+        """Return the time since its last use, or since its first sight when no use of it was seen.
+
+        An image that was always there without use is as old as Unix time.
+        """
+        since = max(self.candidate.seen.last_used, self.candidate.seen.first_detected)
+        return now - since if since > LONG_AGO else now
 
 
 def victims(unused: Iterable[Candidate], limits: Limits, began: float, now: float, *, aged: bool) -> list[Victim]:
@@ -244,7 +268,7 @@ def shown_name(image: ImageView) -> str:
 
 def object_name(image: ImageView) -> str:
     """Return the name of the object of its events, in characters that an API server takes."""
-    return re.sub("[^a-z0-9]", "-", image.id.lower())[:MOST_OBJECT_NAME].strip("-") or "unnamed"
+    return _NOT_IN_NAMES.sub("-", image.id.lower())[:MOST_OBJECT_NAME].strip("-") or "unnamed"
 
 
 def removal_message(victim: Victim, now: float) -> str:

@@ -2,7 +2,10 @@
 
 Concurrent requests for an image share one ImageStatus call, and one PullImage call per PullKey. Each registry has one
 pull at a time, or maxParallelImagePulls limits them over all. A pull may last a day, but after TURN_S its registry's
-next one starts beside it. It goes on when its pods are deleted, as in the kubelet.
+next one starts beside it.
+
+When a pod's end begins, pod_workers withdraws the pod's requests. A pull without any other request leaves the queue, or
+its call is cancelled, as in the kubelet. `askers.py` knows the requests, `ledger.py` what the runtime may still do.
 
 A present image may be used only by pods that could pull it: `ledger.py` records the pulls. `policy.py` has the
 decisions, `keyring.py` the credentials.
@@ -17,10 +20,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Coroutine, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 from actors._base import Actor, Semaphore, Task, first_of, handles
 from actors._base.messaging import waits
+from actors._base.messaging.mailbox import TimerHandle
+from actors._base.messaging.tasks import Cancelled
 from actors._cri import image_reference
 from actors._cri.call import Call
 from actors._cri.errors import CriError
@@ -31,6 +37,7 @@ from actors._metrics import kubelet as metrics
 from actors._objects.fetch import fetch_each
 from actors._objects.peer import objects_of
 from actors.image_pull import credentials, keyring, policy
+from actors.image_pull.askers import Asked, Askers
 from actors.image_pull.keyring import Credentials, Keyring, KeyringError
 from actors.image_pull.ledger import Ledger
 from actors.image_pull.plugins import Plugins, PodIdentity
@@ -38,8 +45,9 @@ from actors.image_pull.policy import Present
 from actors.image_pull.verification import Answer, PullSecret, PullServiceAccount
 from proto.common.token_bucket import TokenBucket
 from proto.cri import api_pb2 as pb
-from proto.node.image_pull import EnsureImage, ExpectImages, ImageEnsured, ImagesPresent
+from proto.node.image_pull import DropPulls, EnsureImage, ExpectImages, ImageEnsured, ImagesPresent, KeepPulls
 from proto.pods.objects import ObjectRef
+from proto.pods.pleg import CancelPull
 from proto.v1 import ObjectReference
 from proto.wire.errors import ActorError, AskTimeout, Refused
 
@@ -47,9 +55,13 @@ NODE_FILES_S = 5.0
 """Deadline for the node's Docker configuration, which may be on a hanging disk."""
 
 SETTLE_AGAIN_S = 30.0
+"""Until the runtime is asked again for the images of pulls that were cut short."""
 
 TURN_S = 600.0
-"""Time after which a pull delays its registry's next one no longer: it may hang, or its pods may be gone."""
+"""Time after which a pull delays its registry's next one no longer: it may hang."""
+
+CONFIG_ERROR = "CreateContainerConfigError"
+"""The kubelet's reason when the runtime does not tell the user of an image."""
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +86,17 @@ class PullKey(NamedTuple):
     namespace: str
 
 
+class IncompleteImage(CriError):
+    """The runtime describes an image without its ID or size. Neither that it is present nor its absence is certain."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__("", message)
+
+    def grpc_text(self) -> str:
+        """The text alone: the kubelet, too, finds this itself."""
+        return self.details
+
+
 class Failed(NamedTuple):
     """An inspection or a pull that failed."""
 
@@ -84,7 +107,9 @@ class Failed(NamedTuple):
 class Pulled(NamedTuple):
     """A pull that succeeded."""
 
-    image: Present
+    image_ref: str
+    image: Present | Failed
+    """Failed: the runtime does not tell its user."""
     pull_s: float
     used: Credentials | None
 
@@ -104,12 +129,19 @@ class ToTry(NamedTuple):
     accounts: Mapping[Credentials, PullServiceAccount]
 
 
-class Pull(NamedTuple):
+@dataclass(slots=True, eq=False)
+class Pull:
     """A pull in the queue or in progress."""
 
     registry: str
     since: float
-    task: Task[Pulled | Failed]
+    before: str | Task[Present | Failed | None]
+    """ID of the image with that name that was there before, empty without one; or the look for it."""
+    task: Task[Pulled | Failed] = field(init=False)
+    askers: int = 0
+    """Requests that wait for it."""
+    is_called: bool = False
+    """The runtime was asked for it."""
 
 
 class ImagePull(Actor):
@@ -130,6 +162,7 @@ class ImagePull(Actor):
         self.rate = TokenBucket(settings.registry_pull_qps, settings.registry_burst)
         self.inspections: dict[Variant, Task[Present | Failed | None]] = {}
         self.pulls: dict[PullKey, Pull] = {}
+        self.askers = Askers()
         self._waits = waits.Standing()
         self.queues: dict[str, Semaphore] = {}
         self.calls = {"ImageStatus": 0, "PullImage": 0}
@@ -137,33 +170,71 @@ class ImagePull(Actor):
             self, settings.image_credential_provider_config, settings.image_credential_provider_bin_dir
         )
         self.ledger = Ledger(self, settings.image_pull_verification, settings.image_pull_verification_allowlist)
+        self._settles = False
+        self._settle_timer: TimerHandle | None = None
         await self.ledger.load()
 
     def on_ready(self) -> None:
         """Complete the records of pulls that were in progress when the last incarnation ended."""
-        if self.ledger.left_over:
+        self._settle_left()
+        if not self.ledger.is_read:
+            self.spawn(self._read_again(), "read again")
+
+    async def _read_again(self) -> None:
+        await self.ledger.read_again()
+        self._settle_left()
+
+    def _settle_left(self) -> None:
+        if self._settle_timer is not None:
+            self._settle_timer.cancel()
+            self._settle_timer = None
+        if self._settles:
+            self._settle_later()
+        elif self.ledger.left_over:
+            self._settles = True
             self.spawn(self._settle(), "settle")
 
+    def _settle_later(self) -> None:
+        if self._settle_timer is None:
+            self._settle_timer = self.after(SETTLE_AGAIN_S, self._settle_left)
+
     async def _settle(self) -> None:
+        again = True
         try:
             listed = await self._call(self.cri.list_images)
+            await self.ledger.settle({one.id: (*one.repo_tags, *one.repo_digests) for one in listed})
+            again = self.ledger.has_unsettled
         except CriError as error:
-            self.bus.call_later(SETTLE_AGAIN_S, lambda: self.post(self.on_ready, name="settle"))
             log.info("cannot list the images of earlier pulls: %s; asking the runtime again", error)
-            return
-        await self.ledger.settle({one.id: (*one.repo_tags, *one.repo_digests) for one in listed})
+        finally:
+            self._settles = False
+        if again:
+            self._settle_later()
 
     @handles(ImagesPresent)
     async def images_present(self, message: ImagesPresent) -> None:
-        """Drop the records of images that are not on the node any more."""
+        """Drop the records of images that are not on the node any more. Those of earlier pulls may have come since."""
         await self.ledger.prune(message.image_ids, message.time)
+        self._settle_left()
+
+    @handles(DropPulls)
+    def drop_pulls(self, message: DropPulls) -> None:
+        """Withdraw the requests of a pod that ends."""
+        self.askers.drop(message.pod_uid)
+
+    @handles(KeepPulls)
+    def keep_pulls(self, message: KeepPulls) -> None:
+        """Withdraw the requests of all other pods."""
+        self.askers.keep(message.pod_uids)
 
     def describe(self) -> dict[str, Any]:
-        """Pulls by image with seconds of the oldest, inspected images, keys in back-off, and counts of CRI calls."""
+        """Pulls by image with seconds of the oldest, the number of requests for them, inspected images, keys in
+        back-off, and counts of CRI calls."""
         now = time.monotonic()
         newest_first = reversed(self.pulls.items())
         return {
             "pulls": {key.variant.image: round(now - pull.since, 1) for key, pull in newest_first},
+            "requests": sum(pull.askers for pull in self.pulls.values()),
             "inspections": [variant.image for variant in self.inspections],
             "back_off": dict(list(self.back_off.remaining(now).items())[:20]),
             "calls": dict(self.calls),
@@ -191,13 +262,16 @@ class ImagePull(Actor):
         except image_reference.InvalidImageName as error:
             self._event(request, "Warning", "InspectFailed", str(error))
             raise Refused("InvalidImageName", str(error), retry=False) from None
+        asked = Asked(request, ref)
         if request.policy == "Always":
-            return self._pull_for(request, ref, "unknown")
+            return self.askers.serve(asked, self._pull_for(asked, None))
         found = self.presence.get(_variant(request, ref), time.monotonic())
         if found is None:
-            return self._find_or_pull(request, ref)
+            return self.askers.serve(asked, self._find_or_pull(asked))
         answer = self.ledger.may_use(request.image, ref, found.image_ref)
-        return self._present(request, found) if answer == "yes" else self._verify(request, ref, found, answer)
+        if answer == "yes":
+            return self._present(request, found)
+        return self.askers.serve(asked, self._verify(asked, found, answer))
 
     def _present(self, request: EnsureImage, found: Present) -> ImageEnsured:
         metrics.ENSURE_IMAGE.inc(request.policy.lower(), "true", "false")
@@ -216,20 +290,22 @@ class ImagePull(Actor):
         )
         self.events.object(container, kind, reason, message)
 
-    async def _find_or_pull(self, request: EnsureImage, ref: Reference) -> ImageEnsured:
+    async def _find_or_pull(self, asked: Asked) -> ImageEnsured:
+        request, ref = asked.request, asked.ref
         found = await self._inspection(_variant(request, ref), request.annotations)
         if isinstance(found, Failed):
             self._event(request, "Warning", "InspectFailed", found.message)
             raise Refused(*found)
         if found is not None:
             answer = self.ledger.may_use(request.image, ref, found.image_ref)
-            return await self._verify(request, ref, found, answer)
+            return await self._verify(asked, found, answer)
         if request.policy == "Never":
             raise self._never(request)
-        return await self._pull_for(request, ref, "false")
+        return await self._pull_for(asked, "")
 
-    async def _verify(self, request: EnsureImage, ref: Reference, found: Present, answer: Answer) -> ImageEnsured:
+    async def _verify(self, asked: Asked, found: Present, answer: Answer) -> ImageEnsured:
         """Let the pod use a present image if it may; otherwise pull it with the pod's credentials."""
+        request, ref = asked.request, asked.ref
         if answer == "credentials":
             own = await self._pod_credentials(request, ref)
             if isinstance(own.keyring, Failed):
@@ -242,7 +318,7 @@ class ImagePull(Actor):
             return self._present(request, found)
         if request.policy == "Never":
             raise self._never(request)
-        return await self._pull_for(request, ref, "true")
+        return await self._pull_for(asked, found.image_ref)
 
     def _never(self, request: EnsureImage) -> Refused:
         metrics.ENSURE_IMAGE.inc(request.policy.lower(), "false", "false")
@@ -267,8 +343,10 @@ class ImagePull(Actor):
     async def _image_status(self, variant: Variant, spec: pb.ImageSpec) -> Present | None:
         self.calls["ImageStatus"] += 1
         status = await self._call(self.cri.image_status, spec)
-        if status is None or not status.id:
+        if status is None:
             return None
+        if not status.id or not status.size:
+            raise IncompleteImage(policy.without_size(spec.image))
         user = policy.image_user(status.uid.value if status.HasField("uid") else None, status.username)
         found = Present(status.id, user, status.size)
         self.presence.put(variant, found, time.monotonic())
@@ -281,8 +359,12 @@ class ImagePull(Actor):
         except RelayLost:
             return await call(*args)
 
-    async def _pull_for(self, request: EnsureImage, ref: Reference, present: str) -> ImageEnsured:
-        metrics.ENSURE_IMAGE.inc(request.policy.lower(), present, "true")
+    async def _pull_for(self, asked: Asked, present: str | None) -> ImageEnsured:
+        """Pull the image. `present`: ID of that image on the node, empty without one; None when it is not known."""
+        asked.require_wanted()
+        request, ref = asked.request, asked.ref
+        is_present = "unknown" if present is None else "true" if present else "false"
+        metrics.ENSURE_IMAGE.inc(request.policy.lower(), is_present, "true")
         began = time.monotonic()
         waits.on_behalf_of(waits.Subject(f"image/{ref.image}"))
         own = await self._pod_credentials(request, ref)
@@ -292,15 +374,15 @@ class ImagePull(Actor):
         if previous is not None:
             self._event(request, "Normal", "BackOff", policy.back_off_message(request.image, ""))
             raise Refused("ImagePullBackOff", policy.back_off_message(request.image, previous))
+        asked.require_wanted()
         self._event(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
         await self.ledger.begin(request.image)
         found = await self._credentials(own.keyring, ref, _identity(request))
-        if isinstance(found, Failed):
-            outcome: Pulled | Failed = found
-        else:
-            pull = self._shared_pull(request, ref, found.tried, began)
-            with waits.waiting("condition", f"image/{ref.image}", "its pull", subject=_subject(request)):
-                outcome = await pull
+        outcome: Pulled | Failed | None = found if isinstance(found, Failed) else None
+        if isinstance(found, ToTry):
+            outcome = await self._outcome(asked, found.tried, present)
+        if outcome is None:
+            raise asked.withdrawn()
         now = time.monotonic()
         if isinstance(outcome, Failed):
             await self.ledger.failed(request.image)
@@ -312,11 +394,44 @@ class ImagePull(Actor):
         self._waits.drop(back_off_key)
         image = outcome.image
         accounts = {} if isinstance(found, Failed) else found.accounts
-        await self.ledger.succeeded(request.image, ref, image.image_ref, outcome.used, own.held, accounts)
-        metrics.IMAGE_PULL_SECONDS.observe(outcome.pull_s, policy.size_class(image.size_bytes))
-        message = policy.pulled_message(request.image, outcome.pull_s, now - began, image.size_bytes)
+        is_seen, size_bytes = (True, image.size_bytes) if isinstance(image, Present) else (False, 0)
+        image_ref = image.image_ref if isinstance(image, Present) else outcome.image_ref
+        await self.ledger.succeeded(request.image, ref, image_ref, outcome.used, own.held, accounts, is_seen=is_seen)
+        if not is_seen:
+            self._settle_later()
+        metrics.IMAGE_PULL_SECONDS.observe(now - began, policy.size_class(size_bytes))
+        message = policy.pulled_message(request.image, outcome.pull_s, now - began, size_bytes)
         self._event(request, "Normal", "Pulled", message)
+        if isinstance(image, Failed):  # without its user the container would run as root
+            raise Refused(*image)
         return ImageEnsured(image_ref=image.image_ref, pulled=True, user=image.user)
+
+    async def _outcome(
+        self, asked: Asked, tried: tuple[Credentials, ...], present: str | None
+    ) -> Pulled | Failed | None:
+        """Wait for the pull. None: the request was withdrawn."""
+        request, ref = asked.request, asked.ref
+        if asked.is_withdrawn:
+            await self.ledger.failed(request.image)
+            return None
+        key = PullKey(_variant(request, ref), tried, request.pod_namespace)
+        pull = self._shared_pull(request, ref, key, present)
+        pull.askers += 1
+        with waits.waiting("condition", f"image/{ref.image}", "its pull", subject=_subject(request)):
+            await first_of(pull.task, asked.gone)
+        pull.askers -= 1
+        if pull.task.done():
+            return pull.task.result(0)
+        if not pull.askers:
+            pull.task.cancel()
+        if pull.is_called:
+            found = pull.before if isinstance(pull.before, str) else await pull.before
+            before = found.image_ref if isinstance(found, Present) else found if isinstance(found, str) else ""
+            await self.ledger.unsettled(request.image, before)
+            self._settle_later()
+        else:
+            await self.ledger.failed(request.image)
+        return None
 
     def _record_back_off(self, back_off_key: str, image: str, error: str, now: float) -> None:
         remaining = self.back_off.remaining(now)
@@ -359,43 +474,49 @@ class ImagePull(Actor):
         accounts = {one: account for one, account in plugins.accounts.items() if one not in of_node}
         return ToTry(keyring.lookup((secrets, node, plugins.keyring), ref.repository), accounts)
 
-    def _shared_pull(
-        self, request: EnsureImage, ref: Reference, tried: tuple[Credentials, ...], now: float
-    ) -> Task[Pulled | Failed]:
+    def _shared_pull(self, request: EnsureImage, ref: Reference, key: PullKey, present: str | None) -> Pull:
         """The same pull that is queued or in progress, else a new one with this request's sandbox."""
-        key = PullKey(_variant(request, ref), tried, request.pod_namespace)
-        pull = self.pulls.get(key)
-        if pull is not None:
-            return pull.task
-        task = self.spawn(self._pull(request, ref, key), "pull")
-        if not task.done():
-            self.pulls[key] = Pull(ref.registry, now, task)
-        return task
+        if (known := self.pulls.get(key)) is not None:
+            return known
+        before: str | Task[Present | Failed | None] = present or ""
+        if present is None and self.settings.image_pull_verification:
+            found = self.presence.get(key.variant, time.monotonic())
+            before = self._inspection(key.variant, request.annotations) if found is None else found.image_ref
+        pull = self.pulls[key] = Pull(ref.registry, time.monotonic(), before)
+        pull.task = self.spawn(self._pull(request, ref, key, pull), "pull")
+        return pull
 
-    async def _pull(self, request: EnsureImage, ref: Reference, key: PullKey) -> Pulled | Failed:
+    async def _pull(self, request: EnsureImage, ref: Reference, key: PullKey, pull: Pull) -> Pulled | Failed:
+        called: Task[Pulled | Failed] | None = None
         try:
             queue = self._pull_queue(ref.registry)
             if queue is None:
-                return await self._pull_now(request, key)
+                return await self._pull_now(request, key, pull)
             turn = waits.begin("queue", f"host/{ref.registry}", f"pulls of {ref.registry} that began before")
             try:
                 async with queue:
                     turn.end()
-                    pull = self.spawn(self._pull_now(request, key), "pull")
-                    await (self._turn(pull) if self.settings.serialize_image_pulls else pull)
+                    called = self.spawn(self._pull_now(request, key, pull), "pull")
+                    await (self._turn(called) if self.settings.serialize_image_pulls else called)
             finally:
                 turn.end()
-            return await pull
+            return await called
+        except Cancelled:
+            if called is not None:
+                called.cancel()
+            raise
         finally:
             self.pulls.pop(key, None)
-            if all(pull.registry != ref.registry for pull in self.pulls.values()):
+            if all(one.registry != ref.registry for one in self.pulls.values()):
                 self.queues.pop(ref.registry, None)
 
     async def _turn(self, pull: Task[Pulled | Failed]) -> None:
         """Wait for the pull, at most TURN_S."""
         limit = self.sleep(TURN_S)
-        await first_of(pull, limit)
-        limit.cancel()
+        try:
+            await first_of(pull, limit)
+        finally:
+            limit.cancel()
 
     def _pull_queue(self, registry: str) -> Semaphore | None:
         # The kubelet's serializeImagePulls has one queue for the node, so a hanging registry delays all others. One
@@ -405,7 +526,7 @@ class ImagePull(Actor):
         width = self.settings.max_parallel_image_pulls
         return self.queues.setdefault("", Semaphore(width)) if width is not None else None
 
-    async def _pull_now(self, request: EnsureImage, key: PullKey) -> Pulled | Failed:
+    async def _pull_now(self, request: EnsureImage, key: PullKey, pull: Pull) -> Pulled | Failed:
         began = time.monotonic()
         if not self.rate.try_take(began):
             return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
@@ -417,22 +538,31 @@ class ImagePull(Actor):
                 errors.append(policy.NOT_UTF8)
                 continue
             self.calls["PullImage"] += 1
+            pull.is_called = True
             auth = None if one is None else pb.AuthConfig(username=one.username, password=one.password)
             try:
                 image_ref = await self._call(self.cri.pull_image, spec, auth, sandbox)
             except CriError as error:
                 errors.append(policy.pull_error_text(error.code, error.details))
                 continue
+            except Cancelled:
+                pod_uid = sandbox.metadata.uid if sandbox is not None else ""
+                self.peer("pleg").tell(CancelPull(image=image, pod_uid=pod_uid))
+                raise
+            if not image_ref:
+                errors.append(policy.without_ref(image))
+                continue
             spec.image = image_ref
-            return Pulled(await self._pulled(key.variant, spec), time.monotonic() - began, one)
+            return Pulled(image_ref, await self._pulled(key.variant, spec), time.monotonic() - began, one)
         return Failed(*policy.pull_error(image, errors))
 
-    async def _pulled(self, variant: Variant, spec: pb.ImageSpec) -> Present:
+    async def _pulled(self, variant: Variant, spec: pb.ImageSpec) -> Present | Failed:
+        problem = "the runtime does not know it right after its pull"
         try:
             found = await self._image_status(variant, spec)
-        except CriError:
-            found = None  # the image is present, only its user is unknown
-        return found or Present(spec.image, "")
+        except CriError as error:
+            found, problem = None, error.grpc_text()
+        return found or Failed(CONFIG_ERROR, policy.inspect_message(variant.image, problem))
 
 
 def _subject(request: EnsureImage) -> waits.Subject:

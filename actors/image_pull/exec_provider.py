@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
-from contextlib import suppress
+import time
 
 from actors.image_pull import providers
 from actors.image_pull.providers import Account, Answer, PluginError
+from proto.common.machine import program
+from proto.common.machine.program import OutputTooLongError
 from proto.schema.credential_provider import CredentialProvider
 
 TIMEOUT_S = 60.0
 """The kubelet's deadline: enough for a plugin that retries a cloud's service."""
-MAX_OUTPUT_BYTES = 1024 * 1024
 MAX_ERROR_BYTES = 2048
-"""Limit of its standard error, which goes into the log."""
+"""The end of its standard error, which goes into the log. The rest is read and dropped."""
 
 
 def run(
@@ -27,35 +27,33 @@ def run(
 ) -> Answer:
     """Ask a plugin for the credentials of a repository, those of a service account if given. Raises PluginError."""
     who = f"error execing credential provider plugin {provider.name} for image {repository}"
-    # Files in memory instead of pipes: a child that outlives the plugin could keep a pipe open.
-    with (
-        open(os.memfd_create("request"), "w+b") as request,
-        open(os.memfd_create("answer"), "w+b") as output,
-        open(os.memfd_create("errors"), "w+b") as errors,
-    ):
-        request.write(providers.request(repository, account))
+    # A file in memory: a pipe could block here, for a plugin that reads nothing.
+    with open(os.memfd_create("request"), "w+b") as request:
+        request.write(providers.request(provider, repository, account))
         request.seek(0)
         try:
             process = subprocess.Popen(
                 [os.path.join(bin_dir, provider.name), *provider.args],
                 stdin=request,
-                stdout=output,
-                stderr=errors,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 env=os.environ | {one.name: one.value for one in provider.env or ()},
                 start_new_session=True,
+                bufsize=0,
             )
         except OSError as error:
             raise PluginError(f"{who}: {error.strerror}") from error
-        try:
-            code = process.wait(timeout_s)
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
-            raise PluginError(f"{who}: context deadline exceeded") from None
-        if code != 0:
-            errors.seek(0)
-            said = errors.read(MAX_ERROR_BYTES).decode(errors="replace").strip()
-            raise PluginError(f"{who}: exit status {code}: {said}")
-        output.seek(0)
-        return providers.answer(provider, repository, output.read(MAX_OUTPUT_BYTES), account)
+    try:
+        output, errors = program.output(process, time.monotonic() + timeout_s, MAX_ERROR_BYTES)
+    except TimeoutError:
+        raise PluginError(f"{who}: context deadline exceeded") from None
+    except OutputTooLongError:
+        raise PluginError(f"{who}: it wrote more than {program.MAX_OUTPUT_BYTES} bytes") from None
+    except OSError as error:
+        raise PluginError(f"{who}: {error.strerror}") from error
+    finally:
+        program.end(process)
+    if process.returncode != 0:
+        said = errors.decode(errors="replace").strip()
+        raise PluginError(f"{who}: exit status {process.returncode}: {said}")
+    return providers.answer(provider, repository, output, account)

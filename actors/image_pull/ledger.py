@@ -2,15 +2,23 @@
 
 The records are in memory and written through to files. Runs in the actor's mailbox thread, except file operations, one
 at a time. A failed write is logged; at worst credentials are verified by the registry again.
+
+A pull that was cut short may still succeed in the runtime. So its intent stays until the image is found, or a later
+pull of it succeeds. A later pull that fails tells nothing about the earlier one.
+
+An image whose record or intent cannot be used counts as pulled by this agent, with credentials that are not known. So
+do all images while the directories cannot be read. What could not be read is read again until that succeeds. Source:
+MustAttemptImagePull of pkg/kubelet/images/pullmanager, which pulls after each error.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 from actors._base import Actor, Semaphore
 from actors._cri.image_reference import Reference
@@ -19,17 +27,37 @@ from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
 from actors.image_pull.records import Loaded, Records, file_name
 from actors.image_pull.verification import Answer, Policy, PullCredentials, PullSecret, PullServiceAccount
+from proto.common.backoff import Backoff
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 DISK_S = 5.0
+READ_AGAIN = Backoff(1.0, cap_s=60.0)
+"""Between tries to read the records."""
+ARRIVES_S = 600.0
+"""Time for which the image of a withdrawn pull may still arrive. A runtime ends a cancelled pull within a minute."""
 
 CredentialsBySecret = Mapping[PullSecret, Credentials]
 """Credentials for an image, by the pod's Secrets."""
 
 CHECKS = {"yes": "credentialPolicyAllowed", "no": "mustAuthenticate", "found": "credentialRecordFound"}
 """Metric labels of the results, as in the kubelet."""
+
+
+class Left(NamedTuple):
+    """A pull that was cut short."""
+
+    until: float = math.inf
+    """Monotonic seconds: its intent goes then, even if the image was not found."""
+    before: str = ""
+    """ID of the image with that name that was there before: the pull has not brought it."""
+
+    def with_earlier(self, earlier: Left) -> Left:
+        """Add an earlier pull. An image that was not there before one of them may be that one's."""
+        return Left(max(self.until, earlier.until), self.before if self.before == earlier.before else "")
 
 
 class Ledger:
@@ -39,18 +67,58 @@ class Ledger:
         self._actor, self._policy, self._allowlist = actor, policy, tuple(allowlist)
         self._records = Records(actor.settings.root_dir)
         self._known = Loaded()
+        self._unknown = False
+        """The directories could not be read."""
         self._pulls: Counter[str] = Counter()
         """Number of pulls in progress, by the container's image name."""
+        self._left: dict[str, Left] = {}
+        """Images with an intent of a pull that was cut short."""
         self._lock = Semaphore(1)
 
     async def load(self) -> None:
-        """Read the files. Without them all images count as preloaded."""
+        """Read the files once."""
         if not self._policy:
             return
         try:
-            self._known = await self._actor.blocking(DISK_S, self._records.load)
+            async with self._lock:
+                loaded = await self._actor.blocking(DISK_S, self._records.load)
         except (OSError, AskTimeout) as error:
-            log.error("cannot read the records of pulled images: %s; all images count as preloaded", error)
+            if not self._unknown:
+                log.error(
+                    "cannot read the records of pulled images: %s; verifying the credentials of each pod at the "
+                    "registry until they can be read", error
+                )  # fmt: skip
+            self._unknown = True
+        else:
+            self._unknown = False
+            self._take(loaded)
+
+    def _take(self, loaded: Loaded) -> None:
+        """Add what is on disk to what was recorded meanwhile, which is newer."""
+        known = self._known
+        for name, problem in loaded.broken.items():
+            if known.broken.get(name) != problem:
+                log.warning("cannot use %s; its image's credentials are verified again", problem)
+        newer = {file_name(image_ref) for image_ref in known.pulled}
+        pulling = {file_name(image) for image in self._pulls}
+        broken = {name: problem for name, problem in loaded.broken.items() if name not in newer}
+        broken |= {name: problem for name, problem in known.broken.items() if name in pulling}
+        self._left |= {image: Left() for image in loaded.intents - known.intents}
+        intents, pulled = loaded.intents | known.intents, loaded.pulled | known.pulled
+        self._known = Loaded(intents, pulled, broken, unread=loaded.unread)
+
+    @property
+    def is_read(self) -> bool:
+        """False while a record, or the directory of all, could not be read."""
+        return not self._unknown and not self._known.unread
+
+    async def read_again(self) -> None:
+        """Read what could not be read, until that is done."""
+        failures = 0
+        while not self.is_read:
+            failures += 1
+            await self._actor.sleep(READ_AGAIN.delay_s(failures))
+            await self.load()
 
     def describe(self) -> dict[str, Any]:
         """The policy, and counts of records."""
@@ -58,23 +126,37 @@ class Ledger:
             "policy": self._policy,
             "pulled": len(self._known.pulled),
             "intents": len(self._known.intents),
+            "broken": sorted(self._known.broken.values()),
+            "unread": self._unknown,
         }
 
     @property
     def left_over(self) -> tuple[str, ...]:
-        """Images whose pull was in progress when an earlier incarnation ended."""
-        return tuple(image for image in self._known.intents if not self._pulls[image])
+        """Images of pulls that were cut short: by the end of an earlier incarnation, or withdrawn."""
+        return tuple(self._left)
+
+    @property
+    def has_unsettled(self) -> bool:
+        """True while the image of a withdrawn pull may still arrive."""
+        return any(one.until < math.inf for one in self._left.values())
 
     def may_use(self, image: str, ref: Reference, image_ref: str) -> Answer:
         """Decide if a pod may use a present image; `image` is the container's image name."""
         if not self._policy:
             return "yes"
         record = self._known.pulled.get(image_ref)
-        is_pulled = record is not None or image in self._known.intents or file_name(image_ref) in self._known.broken
+        is_pulled = record is not None or self._unknown or self._is_intended(image, image_ref)
+        is_pulled = is_pulled or not self._known.broken.keys().isdisjoint((file_name(image), file_name(image_ref)))
         answer = verification.may_use(self._policy, self._allowlist, ref.repository, record, is_pulled=is_pulled)
         if answer != "credentials":
             metrics.MUST_PULL_CHECKS.inc(CHECKS[answer])
         return answer
+
+    def _is_intended(self, image: str, image_ref: str) -> bool:
+        """True when a pull may have brought the image. Of a withdrawn pull it is not the one from before."""
+        left = self._left.get(image)
+        was_there = left is not None and left.before == image_ref and not self._pulls[image]
+        return image in self._known.intents and not was_there
 
     def accounts(self, ref: Reference, image_ref: str) -> frozenset[PullServiceAccount]:
         """The service accounts that may use a present image."""
@@ -107,7 +189,8 @@ class Ledger:
         self._pulls[image] += 1
         if image not in self._known.intents:
             self._known.intents.add(image)
-            await self._write(self._records.write_intent, image)
+            if await self._write(self._records.write_intent, image) is False:
+                self._left.setdefault(image, Left())
 
     async def succeeded(
         self,
@@ -117,10 +200,32 @@ class Ledger:
         used: Credentials | None,
         own: CredentialsBySecret,
         accounts: Mapping[Credentials, PullServiceAccount],
+        *,
+        is_seen: bool = True,
     ) -> None:
-        """Record a pull with the credentials `used`, None without any. See `verification.pull_credentials`."""
+        """Record a pull with the credentials `used`, None without any. See `verification.pull_credentials`.
+
+        `is_seen`: `image_ref` is the image's ID. Else it is what PullImage has answered, which may be another name.
+        """
+        if not self._policy:
+            return
+        await self._note(image_ref, ref, verification.pull_credentials(used, own, accounts))
+        if not is_seen:
+            await self.unsettled(image, "")
+        else:
+            self._known.broken.pop(file_name(image), None)
+            self._left.pop(image, None)
+            await self.failed(image)
+
+    async def unsettled(self, image: str, before: str) -> None:
+        """Record the end of a pull whose image is not seen: cancelled, the runtime may complete it nevertheless.
+
+        `before`: ID of the image with that name that was there before; empty without one.
+        """
         if self._policy:
-            await self._note(image_ref, ref, verification.pull_credentials(used, own, accounts))
+            known = before if self.is_read else ""  # an intent that is not read may be of the pull that brought it
+            left, earlier = Left(time.monotonic() + ARRIVES_S, known), self._left.get(image)
+            self._left[image] = left if earlier is None else left.with_earlier(earlier)
             await self.failed(image)
 
     async def failed(self, image: str) -> None:
@@ -130,19 +235,33 @@ class Ledger:
         self._pulls[image] -= 1
         if self._pulls[image] <= 0:
             del self._pulls[image]
+            if image in self._left:
+                return
             self._known.intents.discard(image)
-            await self._write(self._records.delete_intent, image)
+            if file_name(image) not in self._known.broken:
+                await self._write(self._records.delete_intent, image)
 
     async def settle(self, images: Mapping[str, Iterable[str]]) -> None:
-        """Complete the records of an earlier incarnation's pulls. `images`: names of the node's images, by ID."""
+        """Complete the records of pulls that were cut short. `images`: names of the node's images, by ID."""
         for image_ref, names in images.items():
             for image in verification.images_of(self.left_over, names):
+                if (left := self._left.get(image)) is None or left.before == image_ref:
+                    continue
                 record = verification.merged(self._known.pulled.get(image_ref), image_ref, "", None, time.time())
                 if record is not self._known.pulled.get(image_ref):
                     self._known.pulled[image_ref] = record
                     await self._write(self._records.write_pulled, record)
-                self._known.intents.discard(image)
-                await self._write(self._records.delete_intent, image)
+                await self._settled(image)
+        for image in [image for image, left in self._left.items() if left.until <= time.monotonic()]:
+            await self._settled(image)
+
+    async def _settled(self, image: str) -> None:
+        """Drop the intent, unless a pull of the image is in progress: then its end does."""
+        self._left.pop(image, None)
+        self._known.broken.pop(file_name(image), None)
+        if not self._pulls[image]:
+            self._known.intents.discard(image)
+            await self._write(self._records.delete_intent, image)
 
     async def prune(self, present: Iterable[str], looked: float) -> None:
         """Drop records of images whose IDs were not `present` at the time `looked` (Unix seconds)."""
@@ -157,14 +276,17 @@ class Ledger:
         after = verification.merged(before, image_ref, ref.repository, allowed, time.time())
         if after is not before:
             self._known.pulled[image_ref] = after
-            self._known.broken.discard(file_name(image_ref))
+            self._known.broken.pop(file_name(image_ref), None)
             await self._write(self._records.write_pulled, after)
 
-    async def _write(self, act: Callable[[Any], None], what: Any) -> None:
+    async def _write(self, act: Callable[[Any], T], what: Any) -> T | None:
+        """The result of `act`; None when it failed."""
+        done = None
         try:
             async with self._lock:
-                await self._actor.blocking(DISK_S, act, what)
+                done = await self._actor.blocking(DISK_S, act, what)
         except (OSError, AskTimeout) as error:
             log.error("cannot write the record of a pulled image: %s; its credentials may be verified again", error)
         metrics.PULLED_RECORDS.set(len(self._known.pulled))
         metrics.PULL_INTENTS.set(len(self._known.intents))
+        return done

@@ -172,6 +172,16 @@ def never_message(image: str) -> str:
     return f'Container image "{image}" is not present with pull policy of Never'
 
 
+def without_ref(image: str) -> str:
+    """The error of a pull for which the runtime names no image."""
+    return f'imageRef of image "{image}" is not set'
+
+
+def without_size(image: str) -> str:
+    """The error of an inspection for which the runtime does not say which image it is, or that it has content."""
+    return f'Id or size of image "{image}" is not set'
+
+
 def inspect_message(image: str, error: str) -> str:
     """ImageInspectError's message. Names the image, which the kubelet's own leaves empty since 1.33 by mistake."""
     return f'Failed to inspect image "{image}": {error}'
@@ -207,8 +217,10 @@ _SIZES = (
 
 
 def size_class(size_bytes: int) -> str:
-    """The size label of the kubelet's image_pull_duration_seconds."""
-    return next((label for bound, label in _SIZES if size_bytes < bound), "GT100GB")
+    """The size label of the kubelet's image_pull_duration_seconds. A size of 0 is not known."""
+    if size_bytes == 0:
+        return "N/A"
+    return next((label for bound, label in _SIZES if size_bytes <= bound), "GT100GB")
 
 
 def go_duration(seconds: float) -> str:

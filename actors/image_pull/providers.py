@@ -14,12 +14,7 @@ import msgspec
 from actors.image_pull.keyring import Credentials, Entries, matches
 from actors.image_pull.verification import PullServiceAccount
 from proto.common import untrusted
-from proto.schema.credential_provider import (
-    API_VERSION,
-    CredentialProvider,
-    CredentialProviderResponse,
-    TokenAttributes,
-)
+from proto.schema.credential_provider import CredentialProvider, CredentialProviderResponse, TokenAttributes
 from proto.v1.scalars.duration import DurationError, parse_seconds
 
 GLOBAL = "global"
@@ -69,9 +64,13 @@ def asked_about(provider: CredentialProvider, repository: str) -> bool:
     return any(matches(pattern, repository) for pattern in provider.match_images)
 
 
-def request(repository: str, account: Account | None = None) -> bytes:
-    """The CredentialProviderRequest for a plugin's standard input."""
-    wish: dict[str, object] = {"kind": "CredentialProviderRequest", "apiVersion": API_VERSION, "image": repository}
+def request(provider: CredentialProvider, repository: str, account: Account | None = None) -> bytes:
+    """The CredentialProviderRequest for a plugin's standard input, in the version of its configuration."""
+    wish: dict[str, object] = {
+        "kind": "CredentialProviderRequest",
+        "apiVersion": provider.api_version,
+        "image": repository,
+    }
     if account is not None:
         wish["serviceAccountToken"] = account.token
         if account.annotations:
@@ -85,10 +84,10 @@ def answer(provider: CredentialProvider, repository: str, output: bytes, account
         response = untrusted.decode_json(output, CredentialProviderResponse)
     except msgspec.DecodeError:  # its text may hold parts of the output
         raise PluginError("error decoding credential provider plugin response from stdout") from None
-    if (response.kind, response.api_version) != ("CredentialProviderResponse", API_VERSION):
+    if (response.kind, response.api_version) != ("CredentialProviderResponse", provider.api_version):
         raise PluginError(
             "apiVersion from credential plugin response did not match expected "
-            f"apiVersion:{API_VERSION}, actual apiVersion:{response.api_version[:60]}"
+            f"apiVersion:{provider.api_version}, actual apiVersion:{response.api_version[:60]}"
         )
     keys = {"Image": repository, "Registry": repository.partition("/")[0], "Global": GLOBAL}
     if response.cache_key_type not in keys:

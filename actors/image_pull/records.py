@@ -8,9 +8,10 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
-import logging
 import os
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,22 +19,26 @@ from typing import Any
 
 import msgspec
 
+from actors._host.files.untrusted_files import read_regular
 from actors.image_pull.verification import API_VERSION, PulledRecord, PullIntent
 from proto.common import untrusted
 
-log = logging.getLogger(__name__)
-
 _VERSIONS = frozenset({API_VERSION, "kubelet.config.k8s.io/v1alpha1"})
 _PREFIX, _TEMPORARY = "sha256-", ".tmp"
+MOST_BYTES = 16 << 20
+"""Largest record that is read: some 50,000 Secrets."""
 
 
 @dataclass
 class Loaded:
-    """Records from disk. `broken`: names of files that cannot be decoded."""
+    """Records from disk."""
 
     intents: set[str] = field(default_factory=set)
     pulled: dict[str, PulledRecord] = field(default_factory=dict)
-    broken: set[str] = field(default_factory=set)
+    broken: dict[str, str] = field(default_factory=dict)
+    """Paths and errors of records and intents that cannot be used, by file name."""
+    unread: bool = False
+    """Some of these could not be read, and may be later."""
 
 
 class Records:
@@ -42,29 +47,28 @@ class Records:
     def __init__(self, root_dir: str) -> None:
         self._pulling = f"{root_dir}/image_manager/pulling"
         self._pulled = f"{root_dir}/image_manager/pulled"
+        self._loading = threading.Lock()
 
     def load(self) -> Loaded:
-        """Read all records. Raises OSError when a directory can be neither read nor created."""
-        loaded = Loaded()
-        for directory in (self._pulling, self._pulled):
-            os.makedirs(directory, 0o700, exist_ok=True)
-        for _, content in _files(self._pulling):
-            with suppress(msgspec.DecodeError):
-                loaded.intents.add(_decoded(content, PullIntent).image)
-        for name, content in _files(self._pulled):
-            try:
-                record = _decoded(content, PulledRecord)
-                loaded.pulled[record.image_ref] = record
-            except msgspec.DecodeError as error:
-                log.warning(
-                    "cannot use %s/%s: %s; its image's credentials are verified again", self._pulled, name, error
-                )
-                loaded.broken.add(name)
-        return loaded
+        """Read all records. Raises OSError: a directory can be neither read nor created, or another call hangs."""
+        if not self._loading.acquire(blocking=False):
+            raise OSError(errno.EBUSY, "the last read of them has not ended")
+        try:
+            loaded = Loaded()
+            for directory in (self._pulling, self._pulled):
+                os.makedirs(directory, 0o700, exist_ok=True)
+            loaded.intents = {one.image for one in _each(self._pulling, PullIntent, loaded)}
+            loaded.pulled = {one.image_ref: one for one in _each(self._pulled, PulledRecord, loaded)}
+            return loaded
+        finally:
+            self._loading.release()
 
-    def write_intent(self, image: str) -> None:
-        """Record the start of a pull. Raises OSError."""
+    def write_intent(self, image: str) -> bool:
+        """Record the start of a pull; False when there is a file of an earlier one. Raises OSError."""
+        if os.path.lexists(f"{self._pulling}/{file_name(image)}"):
+            return False
         self._write(self._pulling, image, PullIntent(image=image))
+        return True
 
     def delete_intent(self, image: str) -> None:
         """Record that no pull of the image is in progress. Raises OSError."""
@@ -94,11 +98,21 @@ def file_name(key: str) -> str:
     return _PREFIX + hashlib.sha256(key.encode()).hexdigest()
 
 
-def _files(directory: str) -> Iterator[tuple[str, bytes]]:
+def _each(directory: str, kind: type[Any], loaded: Loaded) -> Iterator[Any]:
+    """Yield the records that can be used, and note the others in `loaded`."""
     for name in os.listdir(directory):
-        if name.startswith(_PREFIX) and not name.endswith(_TEMPORARY):
-            with suppress(OSError), open(f"{directory}/{name}", "rb") as file:
-                yield name, file.read()
+        path = f"{directory}/{name}"
+        if not name.startswith(_PREFIX) or name.endswith(_TEMPORARY):
+            continue
+        try:
+            yield _decoded(read_regular(path, MOST_BYTES), kind)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            loaded.broken[name] = f"{path}: {error.strerror}"
+            loaded.unread = True
+        except msgspec.DecodeError as error:
+            loaded.broken[name] = f"{path}: {error}"
 
 
 def _decoded(content: bytes, kind: type[Any]) -> Any:

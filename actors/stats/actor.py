@@ -17,7 +17,7 @@ from actors._base.shared import Shared
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.disk_use import DiskUse
-from actors.stats import measure
+from actors.stats import inventory, measure
 from actors.stats.policy import NO_USE, ContainerFigures, FileSystems, memory_available, pod_disks, pod_usages
 from proto.node.stats import (
     Document,
@@ -41,7 +41,10 @@ log = logging.getLogger(__name__)
 FILE_SYSTEM_S = 5.0
 """Deadline of one statvfs: a local disk answers in microseconds, a dead network one never."""
 WALK_S = 20.0
-"""Bound of one walk of the logs. The kubelet allows its volume statistics a minute; an eviction cannot wait so long."""
+"""Bound of one walk of logs and other files of pods.
+
+The kubelet allows its volume statistics a minute; an eviction cannot wait so long.
+"""
 VOLUMES_S = 25.0
 """Deadline of the volume actor, which measures in the background when its figures are old."""
 
@@ -187,21 +190,28 @@ class Stats(Actor):
     # Pods
 
     async def _measure_pods(self, with_disk: bool, with_containers: bool) -> PodUsages:
-        walking = self._walk() if with_disk else None
+        # Together: one after the other they may take longer than an eviction waits.
+        walking, asking = (self._walk(), self.spawn(self._volumes(), "volumes")) if with_disk else (None, None)
         cgroups = await self.blocking(FILE_SYSTEM_S, measure.pod_cgroups, self.settings)
         asked = with_disk or with_containers or not cgroups
-        containers = await self._container_figures() if asked else []
-        disks = pod_disks(await walking, await self._volumes()) if walking is not None else {}
+        containers = await self._container_figures() if asked else None
+        disks = pod_disks(await walking, await asking) if walking is not None and asking is not None else {}
         return PodUsages(time=time.time(), pods=pod_usages(cgroups, containers, disks))
 
-    async def _container_figures(self) -> list[ContainerFigures]:
+    async def _container_figures(self) -> list[ContainerFigures] | None:
+        """Figures of running containers; None when the runtime does not tell them.
+
+        One list decides: a container that ends or is replaced between the two calls counts once. A container
+        that starts between them is missed, and its layer is young.
+        """
         if self._cri is None:
-            return []
+            return None
         try:
-            return measure.containers(await self._cri.list_container_stats())
+            running = {one.id for one in await inventory.running_containers(self._cri)}
+            return measure.containers(await self._cri.list_container_stats(), running)
         except CriError as error:
             log.warning("cannot get container statistics from the runtime: %s; going on without them", error)
-            return []
+            return None
 
     async def _volumes(self) -> tuple[PodVolumeUsage, ...]:
         """Ask the volume actor: no other actor touches volumes."""
@@ -212,13 +222,13 @@ class Stats(Actor):
             return ()
 
     def _walk(self) -> Future[dict[str, dict[str, DiskUse]]]:
-        """Measure the logs in a new thread. It lowers its priority for good: raising it again may not be permitted."""
+        """Measure the pods' files in a new thread. It lowers its priority for good, as it may not raise it again."""
         future: Future[dict[str, dict[str, DiskUse]]] = Future()
-        directory = self.settings.pod_logs_dir
+        logs, root = self.settings.pod_logs_dir, self.settings.root_dir
 
         def work() -> None:
             try:
-                future.set(measure.pod_logs(directory, time.monotonic() + WALK_S))
+                future.set(measure.pod_files(logs, root, time.monotonic() + WALK_S))
             except BaseException as error:
                 future.set_error(error)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from actors._cri.client import CriCalls
@@ -61,13 +61,17 @@ class Inventory:
         sandboxes = await self._cri.list_pod_sandbox(
             pb.PodSandboxFilter(state=pb.PodSandboxStateValue(state=pb.SANDBOX_READY))
         )
-        containers = await self._cri.list_containers(
-            pb.ContainerFilter(state=pb.ContainerStateValue(state=pb.CONTAINER_RUNNING))
-        )
+        containers = await running_containers(self._cri)
         for identity in (*map(of_sandbox, sandboxes), *map(of_container, containers)):
             if identity.id in ids and identity.pod_uid:
                 self.known[identity.id] = identity
                 self._unknown_since.pop(identity.id, None)
+
+
+async def running_containers(cri: CriCalls) -> Sequence[pb.Container]:
+    """The runtime's running containers, without created and exited ones. Raises CriError."""
+    running = pb.ContainerStateValue(state=pb.CONTAINER_RUNNING)
+    return await cri.list_containers(pb.ContainerFilter(state=running))
 
 
 def of_sandbox(sandbox: pb.PodSandbox) -> Identity:

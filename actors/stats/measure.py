@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
+import stat
 import time
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from pathlib import Path
 
 from actors._cgroup import fs
 from actors._cgroup.figures import Figures
+from actors._host.files import paths
 from actors._host.files.disk_use import DiskUse, Walk, lower_cpu_priority
 from actors._host.machine import memory_capacity, memory_used
-from actors.stats.policy import CgroupFigures, ContainerFigures
+from actors.stats.policy import POD_FILES, CgroupFigures, ContainerFigures
 from proto.agent.settings import Settings
+from proto.common.machine import mountinfo
 from proto.cri import api_pb2 as pb
 from proto.cri.labels import CONTAINER_NAME, POD_UID
 from proto.node.stats import FsStats
@@ -24,16 +27,53 @@ NO_FS = FsStats(path="", device=0, capacity_bytes=0, available_bytes=0, inodes=0
 
 def file_system(path: str) -> FsStats:
     """The file system of `path`. Raises OSError; hangs when the file system hangs."""
-    figures, device = os.statvfs(path), os.stat(path).st_dev
+    figures = os.statvfs(path)
     return FsStats(
         path=path,
-        device=device,
+        device=_device(path),
         capacity_bytes=figures.f_blocks * figures.f_frsize,
         available_bytes=figures.f_bavail * figures.f_frsize,
         inodes=figures.f_files,
         inodes_free=figures.f_ffree,
         used_bytes=(figures.f_blocks - figures.f_bfree) * figures.f_frsize,
     )
+
+
+def _device(path: str) -> int:
+    """The number of the disk below `path`. Raises OSError.
+
+    The subvolumes of a btrfs have numbers of their own in st_dev, without a driver (major 0). Its disk is the source of
+    the mount, which cAdvisor takes, too.
+    """
+    device = os.stat(path).st_dev
+    if os.major(device):
+        return device
+    try:
+        source = os.stat(btrfs_source(mountinfo.read(), _mount_id(path)))
+    except OSError:  # no btrfs, or its source is not there: a first mount without an initramfs is of /dev/root
+        return device
+    return source.st_rdev if stat.S_ISBLK(source.st_mode) else device
+
+
+def _mount_id(path: str) -> int:
+    descriptor = os.open(path, os.O_PATH | os.O_CLOEXEC)
+    try:
+        lines = Path(f"/proc/self/fdinfo/{descriptor}").read_text().splitlines()
+    finally:
+        os.close(descriptor)
+    return next(int(value) for name, _, value in (line.partition(":") for line in lines) if name == "mnt_id")
+
+
+def btrfs_source(table: bytes, mount_id: int) -> str:
+    """The source of a btrfs below /dev, given a mount table; empty when the mount is something else. Pure.
+
+    A FUSE file system chooses its source itself, and could name one whose lookup hangs.
+    """
+    start = b"%d " % mount_id
+    line = next((line for line in table.split(b"\n") if line.startswith(start)), b"")
+    fs_type, _, rest = line.partition(b" - ")[2].partition(b" ")
+    source = os.fsdecode(rest.partition(b" ")[0])
+    return source if fs_type == b"btrfs" and source.startswith("/dev/") and ".." not in source else ""
 
 
 def nearest_file_system(path: str) -> FsStats:
@@ -90,12 +130,16 @@ def pod_cgroups(settings: Settings) -> dict[str, CgroupFigures]:
     return found
 
 
-def containers(stats: Iterable[pb.ContainerStats]) -> list[ContainerFigures]:
-    """Figures of the pods' containers from rpc ListContainerStats; other containers of the runtime are left out."""
+def containers(stats: Iterable[pb.ContainerStats], running: Collection[str]) -> list[ContainerFigures]:
+    """Figures of the pods' containers from rpc ListContainerStats; other containers of the runtime are left out.
+
+    `running`: IDs of running containers. containerd also reports ended ones, whose writable layers it keeps. As in the
+    kubelet, these do not count: a container that is restarted would have its old layer's use, too.
+    """
     found = []
     for one in stats:
         labels = one.attributes.labels
-        if uid := labels.get(POD_UID):
+        if (uid := labels.get(POD_UID)) and one.attributes.id in running:
             layer = DiskUse(one.writable_layer.used_bytes.value, one.writable_layer.inodes_used.value)
             found.append(
                 ContainerFigures(
@@ -110,9 +154,14 @@ def containers(stats: Iterable[pb.ContainerStats]) -> list[ContainerFigures]:
 
 
 def figures(stats: Iterable[pb.ContainerStats]) -> dict[str, Figures]:
-    """Figures of containers by ID from rpc ListContainerStats; 0 for what is not in it."""
+    """Figures of containers by ID from rpc ListContainerStats; 0 for what is not in it.
+
+    A record without CPU and memory is left out: containerd reports the writable layers of ended containers so.
+    """
     found = {}
     for one in stats:
+        if not (one.HasField("cpu") or one.HasField("memory")):
+            continue
         memory, swap = one.memory, one.swap
         working_set, used_swap = memory.working_set_bytes.value, swap.swap_usage_bytes.value
         has_limit, has_swap_limit = memory.HasField("available_bytes"), swap.HasField("swap_available_bytes")
@@ -126,25 +175,39 @@ def figures(stats: Iterable[pb.ContainerStats]) -> dict[str, Figures]:
             major_page_faults=memory.major_page_faults.value,
             memory_limit_bytes=working_set + memory.available_bytes.value if has_limit else 0,
             swap_bytes=used_swap,
-            swap_limit_bytes=used_swap + swap.swap_available_bytes.value if has_swap_limit else 0,
+            swap_max_bytes=used_swap + swap.swap_available_bytes.value if has_swap_limit else None,
         )
     return found
 
 
-def pod_logs(pod_logs_dir: str, deadline: float) -> dict[str, dict[str, DiskUse]]:
+def pod_files(pod_logs_dir: str, root_dir: str, deadline: float) -> dict[str, dict[str, DiskUse]]:
     """Disk use of the logs by pod UID and container, from a walk at the lowest CPU priority.
 
-    At `deadline`, monotonic, the walk ends; what was counted until then is the answer.
+    POD_FILES is the key of files directly in the directory of the pod's logs. It is also that of the hosts file and the
+    termination messages, which the pod's containers write to. At `deadline`, monotonic, the walk ends with the count
+    so far.
     """
     lower_cpu_priority()
     walk = Walk(deadline)
-    return {
-        name.rpartition("_")[2]: {
-            container: walk.measure(f"{pod_logs_dir}/{name}/{container}")
-            for container in _names(f"{pod_logs_dir}/{name}")
-        }
-        for name in _names(pod_logs_dir)
-    }
+    found: dict[str, dict[str, DiskUse]] = {}
+    for uid in _names(paths.pods_dir(root_dir)):  # before the logs: they are few
+        hosts = walk.measure(paths.etc_hosts_path(root_dir, uid))
+        own = hosts.plus(walk.measure(f"{paths.pod_dir(root_dir, uid)}/containers"))
+        if own.inodes:
+            found[uid] = {POD_FILES: own}
+    for name in _names(pod_logs_dir):
+        logs = found.setdefault(name.rpartition("_")[2], {})
+        for key, use in _logs_of_pod(f"{pod_logs_dir}/{name}", walk).items():
+            logs[key] = logs.get(key, DiskUse()).plus(use)
+    return found
+
+
+def _logs_of_pod(directory: str, walk: Walk) -> dict[str, DiskUse]:
+    found: dict[str, DiskUse] = {}
+    for name in _names(directory):
+        key = name if _is_directory(f"{directory}/{name}") else POD_FILES
+        found[key] = found.get(key, DiskUse()).plus(walk.measure(f"{directory}/{name}"))
+    return found
 
 
 def _names(path: str) -> list[str]:
@@ -152,3 +215,10 @@ def _names(path: str) -> list[str]:
         return os.listdir(path)
     except OSError:
         return []
+
+
+def _is_directory(path: str) -> bool:
+    try:
+        return stat.S_ISDIR(os.lstat(path).st_mode)
+    except OSError:
+        return False

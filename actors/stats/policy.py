@@ -7,13 +7,15 @@ Kubernetes 1.36.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from actors._host.files.disk_use import MOST_USE, DiskUse
 from proto.node.stats import ContainerUsage, FsStats, PodUsage, VolumeUse
 from proto.pods.volume import PodVolumeUsage
 
 NO_USE = DiskUse()
+POD_FILES = ""
+"""Among a pod's logs: the files of no container, such as its hosts file and termination messages (CVE-2020-8557)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,17 +84,26 @@ def memory_available(capacity_bytes: int, working_set_bytes: int) -> int:
 
 
 def pod_usages(
-    cgroups: Mapping[str, CgroupFigures], containers: Iterable[ContainerFigures], disks: Mapping[str, PodDisk]
+    cgroups: Mapping[str, CgroupFigures], containers: Iterable[ContainerFigures] | None, disks: Mapping[str, PodDisk]
 ) -> tuple[PodUsage, ...]:
     """One record for each pod that is in any of the three, ordered by UID.
 
     A pod's cgroup is used where there is one: the sum of its containers lacks the sandbox and memory-backed volumes.
+    `containers`: the running ones. Only their logs and those of no container count, as in the kubelet. Without
+    knowledge of them, None, all do.
     """
     by_pod: dict[str, list[ContainerFigures]] = {}
-    for figures in containers:
+    for figures in containers or ():
         by_pod.setdefault(figures.pod_uid, []).append(figures)
+    if containers is not None:
+        disks = {uid: _of_running(disk, by_pod.get(uid, [])) for uid, disk in disks.items()}
     uids = sorted({*cgroups, *by_pod, *disks})
     return tuple(_pod_usage(uid, cgroups.get(uid), by_pod.get(uid, []), disks.get(uid, PodDisk())) for uid in uids)
+
+
+def _of_running(disk: PodDisk, own: list[ContainerFigures]) -> PodDisk:
+    names = {one.name for one in own} | ({POD_FILES} if own else set())
+    return replace(disk, logs={name: use for name, use in disk.logs.items() if name in names})
 
 
 def _pod_usage(uid: str, cgroup: CgroupFigures | None, own: list[ContainerFigures], disk: PodDisk) -> PodUsage:

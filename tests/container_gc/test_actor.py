@@ -283,6 +283,26 @@ def test_all_of_an_unknown_pod_goes_and_nothing_of_a_known_one(node: Node, runti
     assert node.left() == everywhere("known")
 
 
+_NO_RENAME = """
+import os
+from actors.container_gc import removal
+def refused(*_):
+    raise OSError(16, os.strerror(16))
+removal.os = type("os", (), {**vars(os), "rename": staticmethod(refused)})
+"""
+
+
+def test_directory_that_stays_is_on_record_once(tmp_path: Path, runtime: ListRuntime) -> None:
+    """The record has room for some thousand pods: a pod that fails each minute would push the others out."""
+    node = Node(tmp_path, runtime.endpoint, prelude=ALONE + _NO_RENAME)
+    (node.root / "pods/ghost").mkdir(parents=True)
+    with node.actor:
+        for _ in range(3):
+            assert node.actor.ask(CollectGarbage()).directories == 0
+        record = node.root / "nodevisor/removed-pods"
+        assert record.read_text().split() == ["ghost"]
+
+
 @pytest.mark.needs("cgroups")
 def test_evicted_pods_keep_their_directory_only(node: Node, runtime: ListRuntime) -> None:
     for uid in ("evicted", "ending"):

@@ -1,11 +1,13 @@
 """Removal of pods' leftovers from the disk, and the files that have to stay."""
 
+import errno
 import os
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from actors._host.files import trees
 from actors.container_gc import removal
 from proto.wire.errors import AskTimeout
 from tests.deep_trees import nest
@@ -26,6 +28,28 @@ def test_a_pods_directory_goes_and_the_others_stay(root: Path) -> None:
     assert [path.name for path in (root / "pods").iterdir()] == ["u-2"]
     assert not list((root / "nodevisor/removed").iterdir())
     assert removal.remove_pod_directories(str(root), ["u-1"]) == 0
+
+
+@pytest.mark.needs("mounts")
+def test_directories_on_a_file_system_of_their_own_go(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    subprocess.run(["mount", "-t", "tmpfs", "none", root / "pods"], check=True)
+    try:
+        for uid in ("u-1", "u-2", "u-3"):
+            (root / "pods" / uid / "containers").mkdir(parents=True)
+
+        def fails(*_: object, **__: object) -> None:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+        with monkeypatch.context() as patched:
+            patched.setattr(trees, "remove", fails)
+            assert removal.remove_pod_directories(str(root), ["u-1"]) == 1
+        assert os.listdir(root / "pods" / ".removed-u-1") == ["containers"]
+        noted: list[str] = []
+        assert removal.remove_pod_directories(str(root), [".removed-u-1", "u-2"], noted.extend) == 1
+        assert noted == ["u-2"]
+        assert os.listdir(root / "pods") == ["u-3"]
+    finally:
+        subprocess.run(["umount", root / "pods"], check=True)
 
 
 def test_a_directory_with_a_volume_stays(root: Path) -> None:

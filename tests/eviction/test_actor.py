@@ -1,5 +1,6 @@
 """The eviction actor as a process; stats, image_gc, container_gc and pod_workers are stand-ins."""
 
+import json
 import os
 import subprocess
 import sys
@@ -13,7 +14,6 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors._cgroup import figures
 from actors._cgroup.hierarchy import hierarchy
 from actors._host.machine import memory_capacity
 from actors.eviction.actor import SPECS_AT_ONCE
@@ -170,7 +170,7 @@ class FakeNode:
         return [one.annotations for one in self.actor.peers["events"].of(RecordEvent) if one.reason == "Evicted"]
 
     def looks(self) -> int:
-        """How often the actor has asked for the stages of pods that it evicts."""
+        """The number of the actor's requests for stages of pods that it evicts."""
         return sum(not one.with_pods for one in self.actor.peers["pod_workers"].of(ListPodWorkers))
 
     def evictions(self) -> list[EvictPod]:
@@ -444,12 +444,18 @@ while True:
 @contextmanager
 def limited_memory(most: int) -> Iterator[str]:
     """Yield the file of processes of a new cgroup with so many bytes."""
-    tree = hierarchy()
-    where = Path(tree.path("memory", f"/nvtest-{os.getpid()}") or "")
-    where.mkdir()
-    (where / ("memory.max" if tree.unified else "memory.limit_in_bytes")).write_text(str(most))
-    try:
+    with memory_cgroup() as where:
+        (where / ("memory.max" if hierarchy().unified else "memory.limit_in_bytes")).write_text(str(most))
         yield str(where / "cgroup.procs")
+
+
+@contextmanager
+def memory_cgroup() -> Iterator[Path]:
+    """Yield a new cgroup of the memory controller."""
+    where = Path(hierarchy().path("memory", f"/nvtest-{os.getpid()}") or "")
+    where.mkdir()
+    try:
+        yield where
     finally:
         wait_for(lambda: not (where / "cgroup.procs").read_text(), 10, "its processes have ended")
         where.rmdir()
@@ -458,27 +464,45 @@ def limited_memory(most: int) -> Iterator[str]:
 @pytest.mark.needs("root", "cgroups")
 @pytest.mark.skipif(hierarchy().unified, reason="cgroup v2 has no such notices")
 def test_notice_of_the_kernel_wakes_the_actor() -> None:
-    root = hierarchy().path("memory", "/")
-    inactive = figures.stat(f"{root}/memory.stat")["total_inactive_file"]
-    usage = int(Path(f"{root}/memory.usage_in_bytes").read_text())
-    threshold = 16 * GIB + inactive - usage - (256 << 20)
+    """The machine's memory is that of a cgroup: the usage of everything else may rise and fall as it likes."""
+    with memory_cgroup() as where:
+        fake = only_sees(where)
+        with fake.actor:
+            wait_for(lambda: fake.pressure().signals, 10, "the first look")
+            fake.memory_available = 0
+            hog = subprocess.Popen([sys.executable, "-c", RISES_AND_FALLS, str(where / "cgroup.procs")])
+            try:
+                wait_for(lambda: fake.told()[-1:] == [("MemoryPressure",)], 20, "a look before its period")
+            finally:
+                hog.kill()
+                hog.wait()
+
+
+RISES_AND_FALLS = """
+import os, sys
+open(sys.argv[1], "w").write(str(os.getpid()))
+while True:
+    data = b"x" * (768 << 20)
+    del data
+"""
+V1 = """
+import actors.eviction.actor as module
+from actors._cgroup.hierarchy import Hierarchy
+module.hierarchy = lambda: Hierarchy(unified=False, mounts={{"memory": {where!r}}})
+"""
+
+
+def only_sees(where: Path) -> FakeNode:
+    """A node with the memory cgroup `where` as its root, for which 256 MiB in use are too much."""
     fake = FakeNode(
+        prelude=V1.format(where=str(where)),
         kernel_memcg_notification=True,
         eviction_monitoring_period_s=3600.0,
-        eviction_hard={"memory.available": str(threshold)},
+        eviction_hard={"memory.available": str(16 * GIB - (256 << 20))},
         local_storage_capacity_isolation=False,
     )
     fake.memory_available = 16 * GIB
-    with fake.actor:
-        wait_for(lambda: fake.pressure().signals, 10, "the first look")
-        fake.memory_available = 0
-        rises_and_falls = "while True:\n    data = b'x' * (768 << 20)\n    del data"
-        hog = subprocess.Popen([sys.executable, "-c", rises_and_falls])
-        try:
-            wait_for(lambda: fake.told()[-1:] == [("MemoryPressure",)], 20, "a look before its period")
-        finally:
-            hog.kill()
-            hog.wait()
+    return fake
 
 
 def test_freed_images_prevent_an_eviction(fake: FakeNode) -> None:
@@ -595,6 +619,20 @@ def test_pressure_survives_a_kill_for_its_transition_period() -> None:
         fake.actor.start()
         assert fake.pressure().conditions == ("MemoryPressure",)
         wait_for(lambda: fake.told() == [("MemoryPressure",)], 10, "the pod workers are told anew")
+
+
+def test_pressure_that_is_over_is_in_no_checkpoint_that_is_written_late() -> None:
+    fake = FakeNode(prelude="from actors._host.files import checkpoint; checkpoint.RETRY_S = 0.5\n")
+    with fake.actor:
+        path = Path(fake.actor.settings.root_dir, "nodevisor", "eviction.json")
+        path.mkdir(parents=True)  # no write succeeds
+        fake.memory_available = 0
+        wait_for(lambda: fake.pressure().conditions, 10, "pressure")
+        fake.memory_available = 8 * GIB
+        wait_for(lambda: not fake.pressure().conditions, 10, "its end")
+        path.rmdir()
+        wait_for(path.is_file, 20, "the checkpoint is written")
+        assert json.loads(path.read_bytes())["data"]["conditions"] == []
 
 
 def test_pods_above_their_limits_go_without_node_pressure(fake: FakeNode) -> None:
@@ -726,7 +764,7 @@ def test_new_pod_workers_are_asked_until_they_name_each_directory() -> None:
 
 
 def test_pod_that_comes_back_after_its_orphan_has_its_own_limit() -> None:
-    """A static pod has the UID of its orphan, which has no spec. Nobody listed the pods in between."""
+    """A static pod has the UID of its orphan, which has no spec. No actor listed the pods in between."""
     fake = FakeNode()
     fake.pod("back", 0)
     fake.stage("back", "terminating")

@@ -23,7 +23,7 @@ from tests.containerd.images import Image
 from tests.containerd.pods import container_config, run_pod, sandbox_config
 from tests.harness import ActorProcess, actor_process, wait_for
 from tests.image_gc.runtime import ListRuntime, list_runtime
-from tests.runtime.build import Made, entry, tar
+from tests.runtime.images.build import Made, entry, tar
 from tests.runtime.instance import EmbeddedInstance
 
 
@@ -409,6 +409,40 @@ def test_images_go_by_age_only_once_the_agent_has_run_so_long(runtime: ListRunti
         else:
             assert actor.ask(CollectGarbage()).removed == ()
             assert len(runtime.images) == 4
+
+
+CLOCK = "import time, os; real = time.time; time.time = lambda: real() + 172800.0 * os.path.exists({!r}); "
+"""The clock is two days ahead while there is a file of that name."""
+
+
+@pytest.mark.parametrize("steps_in", ["a plan", "a collection", "a kill"])
+def test_step_of_the_clock_makes_no_image_old(runtime: ListRuntime, tmp_path: Path, steps_in: str) -> None:
+    step = tmp_path / "step"
+    process = image_gc(runtime, image_maximum_gc_age_s=86400.0, image_minimum_gc_age_s=3600.0)
+    process.prelude += CLOCK.format(str(step))
+    with process as actor:
+        settled(actor)
+        runtime.images["new"] = pb.Image(id="new", repo_digests=["r@new"], size=30)
+        assert actor.ask(CollectGarbage()).removed == ()
+        if steps_in == "a kill":
+            actor.kill()
+        step.touch()
+        if steps_in == "a kill":
+            actor.start()
+        if steps_in == "a plan":
+            assert actor.ask(PlanCollection()).victims == ()
+        assert actor.ask(CollectGarbage()).removed == ()
+        step.unlink()
+        assert "new" not in actor.ask(DeleteUnusedImages()).removed
+
+
+@pytest.mark.parametrize("data", [["list"], {"agent": "first"}, {"agent": "first", "began": 1.0, "images": {"a": 1}}])
+def test_checkpoint_of_another_shape_is_left_out(runtime: ListRuntime, data: Any) -> None:
+    process = image_gc(runtime)
+    checkpoint.save(Path(process.settings.root_dir, "nodevisor/image_gc.json"), 1, data)
+    with process as actor:
+        assert len(actor.ask(DeleteUnusedImages()).removed) in (0, 4)  # before or after the first look
+        settled(actor, len(runtime.images))
 
 
 def test_last_use_survives_a_kill_and_decides_the_order(runtime: ListRuntime) -> None:

@@ -29,6 +29,15 @@ class FakeImages:
         self.status_gate = threading.Event()
         """ImageStatus answers while it is set."""
         self.status_gate.set()
+        self.list_gate = threading.Event()
+        """ListImages answers while it is set."""
+        self.list_gate.set()
+        self.forgets: set[str] = set()
+        """Images that are not there after their pull."""
+        self.unnamed: set[str] = set()
+        """Images whose pull succeeds without a reference."""
+        self.over: list[str] = []
+        """Images of pulls whose call has ended for its caller; the fake completes a cancelled one nevertheless."""
         self.seconds_left = 0.0
         """Of the last pull's deadline when it arrived."""
         self.asked: list[pb.ImageSpec] = []
@@ -44,7 +53,7 @@ class FakeImages:
         self._server.stop(0)
 
     def close(self) -> None:
-        for gate in (*self.gates.values(), self.status_gate):
+        for gate in (*self.gates.values(), self.status_gate, self.list_gate):
             gate.set()
         self._server.stop(0).wait()
 
@@ -70,6 +79,8 @@ class FakeImages:
         return pb.ImageStatusResponse(image=self.present.get(name))
 
     def ListImages(self, _request: pb.ListImagesRequest, _context: Any) -> pb.ListImagesResponse:
+        self.calls["ListImages", ""] += 1
+        self.list_gate.wait(30)
         return pb.ListImagesResponse(images=[one for name, one in self.present.items() if name != one.id])
 
     def PullImage(self, request: pb.PullImageRequest, context: Any) -> pb.PullImageResponse:
@@ -77,10 +88,13 @@ class FakeImages:
         self.calls["PullImage", name] += 1
         self.seconds_left = context.time_remaining()
         self.pulls.append(request)
+        context.add_callback(lambda: self.over.append(name))
         if name in self.gates:
             self.gates[name].wait(30)
         if name in self.failures:
             context.abort(*self.failures[name])
         if self.passwords.get(name, request.auth.password) != request.auth.password:
             context.abort(grpc.StatusCode.UNKNOWN, "401 Unauthorized")
-        return pb.PullImageResponse(image_ref=self.add(name))
+        if name in self.unnamed:
+            return pb.PullImageResponse()
+        return pb.PullImageResponse(image_ref="sha256:unknown" if name in self.forgets else self.add(name))

@@ -144,7 +144,7 @@ def account(token: str = "t0ken", *, echoed: bool = False) -> Account:
 
 
 def test_returned_token_is_refused_where_answers_are_shared() -> None:
-    provider = CredentialProvider(name="p", default_cache_duration="1h")
+    provider = CredentialProvider(name="p", api_version=ANSWER["apiVersion"], default_cache_duration="1h")
     output = json.dumps(ANSWER | {"auth": {"r.io": {"username": "u", "password": "t0ken"}}}).encode()
     assert providers.answer(provider, "r.io/a", output, account(echoed=True)).entries["r.io"].password == "t0ken"
     with pytest.raises(PluginError, match="needs cacheType Token") as raised:

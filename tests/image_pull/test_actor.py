@@ -13,8 +13,9 @@ import grpc
 import msgspec
 import pytest
 
-from actors.image_pull.policy import NOT_UTF8
-from proto.agent.actor import Describe
+from actors.image_pull.policy import NOT_UTF8, PRESENT_FOR_S
+from actors.image_pull.records import file_name
+from proto.agent.actor import Describe, GetMetrics
 from proto.agent.supervisor import Exited, Started
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import EnsureImage, ExpectImages, ImageEnsured, ImagesPresent
@@ -105,10 +106,23 @@ def test_an_image_that_is_there_is_not_pulled(actor: ActorProcess, images: FakeI
 def test_a_hundred_pods_of_one_image_cost_few_calls(actor: ActorProcess, images: FakeImages) -> None:
     images.add(IMAGE)
     images.status_delay_s = 0.1
+    began = time.monotonic()
     with ThreadPoolExecutor(20) as pool:
         answers = list(pool.map(lambda pod: actor.ask(ensure("busybox", pod=str(pod))), range(100)))
     assert {answer.image_ref for answer in answers} == {f"sha256:{IMAGE}"}
-    assert images.calls["ImageStatus", IMAGE] <= 3
+    looked_again = (time.monotonic() - began) / PRESENT_FOR_S
+    assert images.calls["ImageStatus", IMAGE] <= 3 + looked_again
+
+
+def test_pull_of_an_image_that_was_seen_a_moment_ago_does_not_look_for_it(
+    actor: ActorProcess, images: FakeImages
+) -> None:
+    """It only notes which image was there before."""
+    images.add(IMAGE)
+    began = time.monotonic()
+    actor.ask(ensure("busybox"))
+    assert actor.ask(ensure("busybox", "Always")).pulled
+    assert images.calls["ImageStatus", IMAGE] == 1 or time.monotonic() - began > PRESENT_FOR_S
 
 
 def test_an_absent_image_is_pulled_once_for_all_who_want_it(actor: ActorProcess, images: FakeImages) -> None:
@@ -194,6 +208,44 @@ def test_runtime_failure_is_inspect_error_and_retried(actor: ActorProcess, image
     assert not actor.ask(ensure("busybox")).pulled
 
 
+def test_image_whose_user_is_not_told_after_its_pull_is_not_used(actor: ActorProcess, images: FakeImages) -> None:
+    images.failures[f"sha256:{IMAGE}"] = (grpc.StatusCode.UNAVAILABLE, "busy")
+    problem = f'Failed to inspect image "{IMAGE}": rpc error: code = Unavailable desc = busy'
+    assert refused(actor, ensure("busybox")) == ("CreateContainerConfigError", problem)
+    assert [reason for _, reason, _ in said(actor, 2)] == ["Pulling", "Pulled"]
+    images.failures.clear()
+    images.add(IMAGE, uid=pb.Int64Value(value=1000))
+    assert actor.ask(ensure("busybox")) == ImageEnsured(image_ref=f"sha256:{IMAGE}", pulled=False, user="1000")
+
+
+def test_image_that_the_runtime_does_not_know_after_its_pull_is_not_used(
+    actor: ActorProcess, images: FakeImages
+) -> None:
+    images.forgets.add(IMAGE)
+    reason, message = refused(actor, ensure("busybox"))
+    assert reason == "CreateContainerConfigError"
+    assert "the runtime does not know it right after its pull" in message
+
+
+def test_pull_without_a_reference_is_a_failed_pull(actor: ActorProcess, images: FakeImages) -> None:
+    images.unnamed.add(IMAGE)
+    problem = f'imageRef of image "{IMAGE}" is not set'
+    assert refused(actor, ensure("busybox")) == ("ErrImagePull", problem)
+    assert refused(actor, ensure("busybox"))[0] == "ImagePullBackOff"
+    assert ("Warning", "Failed", f'Failed to pull image "busybox": {problem}') in said(actor, 3)
+    assert not images.calls["ImageStatus", ""]
+
+
+@pytest.mark.parametrize("image", [pb.Image(size=5), pb.Image(id="sha256:x")], ids=["no ID", "no size"])
+def test_image_without_id_or_size_is_an_inspect_error(actor: ActorProcess, images: FakeImages, image: pb.Image) -> None:
+    images.present[IMAGE] = image
+    problem = f'Failed to inspect image "{IMAGE}": Id or size of image "{IMAGE}" is not set'
+    assert refused(actor, ensure("busybox")) == ("ImageInspectError", problem)
+    assert not images.calls["PullImage", IMAGE]
+    images.add(IMAGE)
+    assert not actor.ask(ensure("busybox")).pulled
+
+
 def test_an_invalid_name_reaches_no_runtime(actor: ActorProcess, images: FakeImages) -> None:
     reason, message = refused(actor, ensure("Bad Name"))
     assert reason == "InvalidImageName"
@@ -212,6 +264,23 @@ def test_hanging_registry_delays_its_own_images_only(actor: ActorProcess, images
         gate.set()
         assert first.result().pulled
         assert second.result().pulled
+
+
+def test_duration_of_a_pull_includes_its_wait_for_its_turn(actor: ActorProcess, images: FakeImages) -> None:
+    gate = images.hold("slow.example/a:1")
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(actor.ask, ensure("slow.example/a:1", pod="a"))
+        wait_for(lambda: images.calls["PullImage", "slow.example/a:1"])
+        second = pool.submit(actor.ask, ensure("slow.example/b:1", pod="b"))
+        wait_for(lambda: actor.ask(Describe()).state["pulls"].get("slow.example/b:1", 0) >= 0.3, what="it waits")
+        gate.set()
+        assert first.result().pulled
+        assert second.result().pulled
+    ((labels, numbers),) = actor.ask(GetMetrics()).samples["kubelet_image_pull_duration_seconds"]
+    assert labels == ("0-10MB",)
+    *counts, seconds = numbers
+    assert sum(counts) == 2
+    assert seconds >= 2 * 0.3, "the first lasts as long as the second waits"
 
 
 HANDLER = "io.containerd.cri.runtime-handler"
@@ -426,6 +495,8 @@ def records(actor: ActorProcess, kind: str) -> list[dict[str, Any]]:
     directory = Path(actor.settings.root_dir) / "image_manager" / kind
     found = []
     for one in directory.iterdir():
+        if one.suffix == ".tmp":  # being written
+            continue
         with contextlib.suppress(FileNotFoundError):  # settled since it was listed
             found.append(json.loads(one.read_text()))
     return found
@@ -470,6 +541,37 @@ def test_pull_records_survive_a_kill(guarded: ActorProcess) -> None:
     guarded.restart()
     assert guarded.ask(of_pod("b", "good")).pulled is False
     assert refused(guarded, of_pod("c"))[0] == "ErrImagePull"
+
+
+@pytest.mark.parametrize("unreadable", ["a record", "the directory"])
+def test_records_that_cannot_be_read_allow_no_pod_until_they_are(guarded: ActorProcess, unreadable: str) -> None:
+    guarded.ask(of_pod("a", "good"))
+    directory = Path(guarded.settings.root_dir) / "image_manager" / "pulled"
+    path = directory if unreadable == "the directory" else next(directory.iterdir())
+    aside = path.with_name("aside")
+    guarded.kill()
+    path.rename(aside)
+    path.touch() if aside.is_dir() else path.mkdir()
+    guarded.start()
+    assert refused(guarded, of_pod("c"))[0] == "ErrImagePull"
+    path.unlink() if aside.is_dir() else path.rmdir()
+    aside.rename(path)
+    wait_for(lambda: guarded.ask(Describe()).state["verification"]["pulled"] == 1, what="it is read again")
+    assert guarded.ask(of_pod("b", "good")).pulled is False
+    assert refused(guarded, of_pod("d"))[0] == "ErrImagePull"
+
+
+def test_damaged_intent_stays_until_a_pull_succeeds(guarded: ActorProcess, images: FakeImages) -> None:
+    guarded.kill()
+    images.add(PRIVATE)
+    directory = Path(guarded.settings.root_dir) / "image_manager" / "pulling"
+    directory.mkdir(parents=True, exist_ok=True)
+    (directory / file_name(PRIVATE)).touch()
+    guarded.start()
+    for pod in ("c", "d"):
+        assert refused(guarded, of_pod(pod))[0] == "ErrImagePull"
+    assert guarded.ask(of_pod("b", "good")).pulled is True
+    assert list(directory.iterdir()) == []
 
 
 def test_image_of_an_interrupted_pull_is_verified_for_all_pods(guarded: ActorProcess, images: FakeImages) -> None:

@@ -12,8 +12,8 @@ import pytest
 
 from actors.image_pull import exec_provider, providers
 from actors.image_pull.providers import Answer, Cache, PluginError
-from proto.schema.credential_provider import CredentialProvider, ExecEnvVar, ProviderConfigError, load
-from tests.harness import alive, wait_for
+from proto.schema.credential_provider import CredentialProvider, ExecEnvVar, ProviderConfigError, load, pattern_problem
+from tests.harness import Stalls, alive, wait_for
 
 PROVIDER: dict[str, Any] = {
     "name": "plugin",
@@ -21,6 +21,8 @@ PROVIDER: dict[str, Any] = {
     "matchImages": ["*.r.io", "q.io/team"],
     "defaultCacheDuration": "12h",
 }
+
+ALPHA, BETA = (f"credentialprovider.kubelet.k8s.io/{version}" for version in ("v1alpha1", "v1beta1"))
 
 
 def config(*some: dict[str, Any], **fields: Any) -> dict[str, Any]:
@@ -68,6 +70,14 @@ def test_a_file_and_a_directory_of_files(place: Path) -> None:
     assert load("", "") == ()
 
 
+def test_fields_without_a_value_are_not_set(place: Path) -> None:
+    """A template that writes `args:` and no arguments is a configuration for the kubelet."""
+    (one,) = loaded(place, config(PROVIDER | {"args": None, "env": None, "tokenAttributes": None}))
+    assert (one.args, one.env, one.token_attributes) == ((), None, None)
+    with pytest.raises(ProviderConfigError, match="defaultCacheDuration: Required value"):
+        loaded(place, config(PROVIDER | {"defaultCacheDuration": None}))
+
+
 @pytest.mark.parametrize(
     ("value", "problem"),
     [
@@ -77,7 +87,16 @@ def test_a_file_and_a_directory_of_files(place: Path) -> None:
         (config(PROVIDER | {"name": "../x"}), "without '/' and spaces"),
         (config(PROVIDER | {"name": "none"}), "bin/none did not exist"),
         (config(PROVIDER | {"apiVersion": "credentialprovider.kubelet.k8s.io/v2"}), "apiVersion: Unsupported value"),
+        (config(PROVIDER | {"apiVersion": ""}), "apiVersion: Required value"),
+        (
+            config(with_tokens()["providers"][0] | {"apiVersion": BETA}),
+            "Forbidden: tokenAttributes is only supported for credentialprovider.kubelet.k8s.io/v1 API version",
+        ),
         (config(PROVIDER | {"matchImages": []}), "at least 1 item in matchImages is required"),
+        (
+            config(PROVIDER | {"matchImages": ["a.io", "%invalid%"]}),
+            "matchImages: Invalid value: '%invalid%': match image is invalid: invalid URL escape",
+        ),
         (
             config({key: PROVIDER[key] for key in ("name", "apiVersion", "matchImages")}),
             "defaultCacheDuration: Required",
@@ -104,6 +123,38 @@ def test_a_file_and_a_directory_of_files(place: Path) -> None:
 def test_invalid_provider_configurations(place: Path, value: Any, problem: str) -> None:
     with pytest.raises(ProviderConfigError, match=problem):
         loaded(place, value)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "problem"),
+    [
+        ("%invalid%", "invalid URL escape"),
+        ("a.io/%zz", "invalid URL escape"),
+        ("a.io:port", "invalid port"),
+        ("a.io:*", "invalid port"),
+        ("[::1]x", "invalid port"),
+        ("[::1", "missing ']'"),
+        ("a b.io", "invalid character"),
+        ("a.io/\n", "control character"),
+        ("", ""),
+        ("a.io", ""),
+        ("*.a.io", ""),
+        ("a.*.io:5000/team/*", ""),
+        ("a.io:", ""),
+        ("[::1]:5000/a", ""),
+        ("[::1]", ""),
+        ("::1", ""),
+        ("a.io/b c", ""),
+        ("a.io/%20", ""),
+        ("a.io/x:y", ""),
+        ("a?.io", ""),
+        ("r[0-9].io", ""),
+        ("123456789.dkr.ecr.us-east-1.amazonaws.com", ""),
+    ],
+)
+def test_patterns_of_images_are_urls_without_a_scheme(pattern: str, problem: str) -> None:
+    found = pattern_problem(pattern)
+    assert (problem in found) if problem else found == ""
 
 
 def test_provider_config_needs_its_bin_dir_and_vice_versa(place: Path) -> None:
@@ -171,6 +222,7 @@ def test_cache_key_is_image_registry_or_global_for_its_duration() -> None:
 
 
 def run(place: Path, timeout_s: float = 20.0, **fields: Any) -> Answer:
+    fields = {"api_version": PROVIDER["apiVersion"]} | fields
     provider = CredentialProvider(name="plugin", default_cache_duration="0s", **fields)
     return exec_provider.run(str(place / "bin"), provider, "x.r.io/a", timeout_s=timeout_s)
 
@@ -186,6 +238,18 @@ def test_a_plugin_gets_request_arguments_and_variables(place: Path) -> None:
         "apiVersion": PROVIDER["apiVersion"],
         "image": "x.r.io/a",
     }
+
+
+@pytest.mark.parametrize("version", [ALPHA, BETA])
+def test_an_older_plugin_is_asked_in_its_own_version(place: Path, version: str) -> None:
+    (provider,) = loaded(place, config(PROVIDER | {"apiVersion": version}))
+    body = response(apiVersion=version).decode()
+    program(place, f"cat > {place}/request\necho '{body}'")
+    assert run(place, api_version=version).entries == {"r.io": ("u", "hunter2")}
+    asked = json.loads((place / "request").read_text())
+    assert asked == {"kind": "CredentialProviderRequest", "apiVersion": version, "image": "x.r.io/a"}
+    with pytest.raises(PluginError, match=f"expected apiVersion:{version}, actual apiVersion:{PROVIDER['apiVersion']}"):
+        providers.answer(provider, "x.r.io/a", response())
 
 
 @pytest.mark.parametrize(
@@ -205,11 +269,38 @@ def test_a_plugin_that_fails(place: Path, script: str, problem: str) -> None:
 def test_a_plugin_that_hangs_is_killed_with_its_children(place: Path) -> None:
     program(place, f"sleep 1000 & echo $! > {place}/child; wait")
     began = time.monotonic()
-    with pytest.raises(PluginError, match="context deadline exceeded"):
-        run(place, 3.0)  # the child has been told of by then
-    assert time.monotonic() - began < 15
+    with Stalls() as machine, pytest.raises(PluginError, match="context deadline exceeded"):
+        run(place, 6.0)  # the child has been told of by then
+    assert time.monotonic() - began < 15 + machine.longest_s
     child = int((place / "child").read_text())
     wait_for(lambda: not alive(child), what="the child ends")
+
+
+def test_a_plugin_that_writes_without_end_is_killed(place: Path) -> None:
+    program(place, f"echo $$ > {place}/pid; exec cat /dev/zero")
+    with pytest.raises(PluginError, match="it wrote more than 1048576 bytes"):
+        run(place)
+    pid = int((place / "pid").read_text())
+    assert not alive(pid)
+
+
+def test_errors_without_end_keep_no_answer_back(place: Path) -> None:
+    body = '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1",'
+    body += '"cacheKeyType":"Image","auth":{"r.io":{"username":"u","password":"p"}}}'
+    program(place, f"head -c 9000000 /dev/zero >&2; echo '{body}'")
+    assert run(place).entries["r.io"].username == "u"
+
+
+def test_a_child_that_outlives_its_plugin_is_not_waited_for(place: Path) -> None:
+    body = '{"kind":"CredentialProviderResponse","apiVersion":"credentialprovider.kubelet.k8s.io/v1",'
+    body += '"cacheKeyType":"Image","auth":{"r.io":{"username":"u","password":"p"}}}'
+    child = f"setsid sh -c 'echo $$ > {place}/child; until test -e {place}/go; do sleep 0.05; done; cat /dev/zero'"
+    program(place, f"{child} &\nuntil test -s {place}/child; do sleep 0.05; done; echo '{body}'")
+    assert run(place).entries["r.io"].username == "u"
+    pid = int((place / "child").read_text())
+    assert alive(pid)
+    (place / "go").touch()
+    wait_for(lambda: not alive(pid), what="its output fails")
 
 
 def test_no_descriptor_is_left(place: Path) -> None:

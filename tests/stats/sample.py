@@ -6,6 +6,7 @@ from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
 from actors.stats.inventory import Identity
 from actors.stats.pages.summary import Disk, Machine
+from actors.stats.policy import POD_FILES
 from actors.stats.reading import ContainerReading, PodReading, Reading, SystemReading
 from proto.node.stats import FsStats
 from proto.pods.volume import PodVolumeUsage, VolumeUsage
@@ -25,7 +26,7 @@ def figures(base: int, limit: int = 0) -> Figures:
         major_page_faults=base,
         memory_limit_bytes=limit,
         swap_bytes=base,
-        swap_limit_bytes=limit,
+        swap_max_bytes=limit or None,
         detail=Detail(
             cpu_user_ns=1,
             periods=4,
@@ -84,7 +85,7 @@ DISK = Disk(
     containerfs=NODEFS,
     image_use=DiskUse(300, 30),
     layers={one.identity.id: DiskUse(50, 5) for reading in READING.pods for one in reading.containers},
-    logs={"uid-full": {"web": DiskUse(7, 1)}},
+    logs={"uid-full": {"web": DiskUse(7, 1), POD_FILES: DiskUse(4, 1)}},
     volumes={
         "uid-full": PodVolumeUsage(
             pod_uid="uid-full",
@@ -105,5 +106,4 @@ DISK = Disk(
             ),
         )
     },
-    hosts={"uid-full": DiskUse(4, 1)},
 )

@@ -9,15 +9,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+import grpc
 import pytest
 
 from actors._cri.client import Cri
+from actors._host.files import paths
 from actors._host.machine import memory_capacity
 from actors.stats import measure
 from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
 from proto.node.stats import GetExposition, GetNodeStats, GetPodUsages, GetSummary, NodeStats
 from proto.pods.volume import GetVolumeUsages, VolumeUsages
+from proto.wire.errors import Refused
 from tests.cgroups import DRIVER, cgroup_name, remove_cgroups
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import container_config, sandbox_config
@@ -53,6 +56,22 @@ def test_young_measurement_is_shared_and_old_one_repeated() -> None:
         assert stats.ask(Describe()).state["measurements"] == 2
 
 
+STUCK = """
+import time
+from actors.stats.pages import hardware, render
+hardware.hardware = lambda: time.sleep(1000)
+render.READ_S = 0.5
+"""
+
+
+def test_scrapes_that_are_stuck_leave_threads_for_the_node() -> None:
+    with actor_process("stats", prelude=STUCK, cgroup_root="/nvtest-none") as stats:
+        for _ in range(6):
+            with pytest.raises(Refused, match="cannot measure"):
+                stats.ask(GetExposition(page="cadvisor", max_age_s=0.0))
+        assert stats.ask(GetNodeStats(max_age_s=0.0)).memory_available_bytes > 0
+
+
 def test_runtime_that_is_down_omits_only_its_own_figures(tmp_path: Path) -> None:
     endpoint = f"unix://{tmp_path}/none.sock"
     with actor_process("stats", ("pleg",), container_runtime_endpoint=endpoint, cgroup_root="/nvtest-none") as stats:
@@ -70,12 +89,20 @@ def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_pa
     config.log_directory = str(tmp_path / f"default_usage_{uid}")
     (tmp_path / f"default_usage_{uid}").mkdir()
     sandbox = cri.run_pod_sandbox(config).result()
-    command = ["sh", "-c", "dd if=/dev/zero of=/written bs=1M count=3; echo done; exec sleep 1000"]
-    wanted = container_config(command, log_path="main/0.log")
-    wanted.labels.update({"io.kubernetes.pod.uid": uid, "io.kubernetes.container.name": "main"})
-    container = cri.create_container(sandbox, wanted, config).result()
-    cri.start_container(container).result()
+    write = "dd if=/dev/zero of=/written bs=1M count=3; echo done; "
+
+    def start(attempt: int, rest: str) -> str:
+        wanted = container_config(["sh", "-c", write + rest], log_path=f"main/{attempt}.log")
+        wanted.metadata.attempt = attempt
+        wanted.labels.update({"io.kubernetes.pod.uid": uid, "io.kubernetes.container.name": "main"})
+        container: str = cri.create_container(sandbox, wanted, config).result()
+        cri.start_container(container).result()
+        return container
+
     try:
+        ended = start(0, "exit 1")
+        wait_for(lambda: state(cri, ended) == pb.CONTAINER_EXITED, 30, "the first attempt ends; its layer is kept")
+        running = start(1, "exec sleep 1000")
         with actor_process(
             "stats",
             ("pleg", "volume"),
@@ -96,11 +123,20 @@ def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_pa
             assert usage.tasks > 0
             assert usage.disk_bytes == 0, "not asked for"
 
-            def with_disk() -> bool:
-                (found,) = stats.ask(GetPodUsages(max_age_s=0, with_disk=True)).pods
-                return found.writable_layer_bytes >= 3 << 20 and found.disk_bytes > found.writable_layer_bytes
+            def layers() -> dict[str, int]:
+                return {
+                    one.attributes.id: one.writable_layer.used_bytes.value
+                    for one in cri.list_container_stats().result()
+                }
 
-            wait_for(with_disk, 30, "containerd's collector, every 10 s, sees the file; the walk sees the log")
+            def both_measured() -> bool:
+                return min(layers().get(id_, 0) for id_ in (ended, running)) >= 3 << 20
+
+            wait_for(both_measured, 30, "containerd's collector, every 10 s, sees the files of both attempts")
+            (usage,) = stats.ask(GetPodUsages(max_age_s=0, with_disk=True)).pods
+            assert usage.writable_layer_bytes == layers()[running], "the ended attempt's layer does not count"
+            assert [one.name for one in usage.containers] == ["main"]
+            assert usage.disk_bytes > usage.writable_layer_bytes, "the walk sees the log"
             began = time.monotonic()
             with Stalls() as machine:
                 stats.ask(GetPodUsages(max_age_s=0))
@@ -109,6 +145,10 @@ def test_pods_on_a_real_runtime(containerd: ContainerdInstance, cri: Cri, tmp_pa
         cri.stop_pod_sandbox(sandbox).result()
         cri.remove_pod_sandbox(sandbox).result()
         remove_cgroups(root)
+
+
+def state(cri: Cri, container: str) -> int:
+    return int(cri.container_status(container).result().status.state)
 
 
 class SplitRuntime(FakeRuntime):
@@ -195,6 +235,54 @@ class PodsWithoutCgroups(SplitRuntime):
         cpu = pb.CpuUsage(usage_core_nano_seconds=pb.UInt64Value(value=7))
         stats = pb.ContainerStats(attributes=pb.ContainerAttributes(id="c1", labels=self.LABELS), cpu=cpu)
         return pb.ListContainerStatsResponse(stats=[stats])
+
+
+class KeepsEnded(PodsWithoutCgroups):
+    """A runtime whose statistics have ended containers, too, as containerd's. Its lists can fail."""
+
+    broken = False
+
+    def ListContainers(self, request: pb.ListContainersRequest, context: Any) -> pb.ListContainersResponse:  # noqa: N802
+        if self.broken:
+            context.abort(grpc.StatusCode.INTERNAL, "broken")
+        made = {"new": pb.CONTAINER_RUNNING, "old": pb.CONTAINER_EXITED, "next": pb.CONTAINER_CREATED}
+        wanted = [id_ for id_, state in made.items() if state == request.filter.state.state]
+        return pb.ListContainersResponse(containers=[pb.Container(id=id_, labels=self.LABELS) for id_ in wanted])
+
+    def ListContainerStats(self, request: pb.ListContainerStatsRequest, context: Any) -> pb.ListContainerStatsResponse:  # noqa: ARG002, N802
+        layer = pb.FilesystemUsage(used_bytes=pb.UInt64Value(value=600))
+        found = [pb.ContainerAttributes(id=id_, labels=self.LABELS) for id_ in ("new", "old", "next")]
+        return pb.ListContainerStatsResponse(
+            stats=[pb.ContainerStats(attributes=one, writable_layer=layer) for one in found]
+        )
+
+
+def test_only_running_containers_count_as_a_pods_disk_use(tmp_path: Path) -> None:
+    runtime = KeepsEnded(tmp_path / "r.sock", tmp_path, None)
+    for name in ("main", "init"):
+        log = tmp_path / f"logs/default_web_u1/{name}/0.log"
+        log.parent.mkdir(parents=True)
+        log.write_bytes(b"x" * 100_000)
+    settings = {"container_runtime_endpoint": runtime.endpoint, "cgroup_root": "/nvtest-none"}
+    try:
+        with actor_process("stats", ("pleg", "volume"), pod_logs_dir=str(tmp_path / "logs"), **settings) as stats:
+            stats.peers["volume"].answers[GetVolumeUsages] = lambda _: VolumeUsages()
+            (usage,) = stats.ask(GetPodUsages(max_age_s=0, with_disk=True)).pods
+            assert usage.writable_layer_bytes == 600
+            (main,) = usage.containers
+            assert 100_000 <= usage.disk_bytes - 600 == main.log_bytes < 200_000, "init has ended"
+            hosts = Path(paths.etc_hosts_path(stats.settings.root_dir, "u1"))
+            hosts.parent.mkdir(parents=True)
+            hosts.write_bytes(b"x" * 1_000_000)
+            before = usage.disk_bytes
+            (usage,) = stats.ask(GetPodUsages(max_age_s=0, with_disk=True)).pods
+            assert 1_000_000 <= usage.disk_bytes - before < 1_100_000, "its containers may write to it"
+            runtime.broken = True
+            (usage,) = stats.ask(GetPodUsages(max_age_s=0, with_disk=True)).pods
+            assert (usage.writable_layer_bytes, usage.containers) == (0, ())
+            assert usage.disk_bytes >= 200_000
+    finally:
+        runtime.close()
 
 
 def test_runtime_measures_containers_without_a_cgroup(tmp_path: Path) -> None:

@@ -2,23 +2,29 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from actors._base.messaging.futures import Future
 from actors._cgroup.hierarchy import Hierarchy
-from actors._host import interfaces
+from actors._host import interfaces, open_files
+from actors._host.open_files import Counter
 from actors.stats import inventory, measure, reading
 from actors.stats.inventory import Inventory, container_id
-from actors.stats.pages import hardware
+from actors.stats.pages import cadvisor, hardware
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.stats import FsStats
+from tests.stats.sample import READING
 
 NET_DEV = """Inter-|   Receive                                                |  Transmit
  face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs drop fifo
@@ -35,6 +41,49 @@ ens6\t00000000\t010012AC\t0003\t0\t0\t0\t00000000\t0\t0\t0
 
 def test_interfaces_exclude_loopback_and_pods_veth_ends() -> None:
     assert interfaces.parse(NET_DEV) == [interfaces.Interface("eth0", 1000, 10, 1, 2, 2000, 20, 3, 4)]
+
+
+MOUNTS = b"""21 1 0:18 / /proc rw - proc proc rw
+30 1 0:40 /kubelet /var/lib/kubelet rw,noatime shared:7 - btrfs /dev/vdb rw,subvolid=256,subvol=/kubelet
+31 1 0:40 /odd /odd rw - btrfs /dev/../tmp/hangs rw
+32 1 0:41 / /fuse rw - fuse /dev/vdb rw
+33 1 0:42 / /rest rw - btrfs
+"""
+
+
+@pytest.mark.parametrize(("mount_id", "source"), [(30, "/dev/vdb"), (3, ""), (21, ""), (31, ""), (32, ""), (33, "")])
+def test_only_a_btrfs_has_its_disk_as_source(mount_id: int, source: str) -> None:
+    assert measure.btrfs_source(MOUNTS, mount_id) == source
+
+
+@pytest.mark.parametrize(("kind", "is_disk"), [(stat.S_IFBLK, True), (stat.S_IFCHR, False), (0, False)])
+def test_btrfs_subvolumes_are_on_the_disk_of_their_mount(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: int, is_disk: bool
+) -> None:
+    """Two directories stand for the subvolumes, which have two numbers."""
+    paths = [tmp_path / name for name in ("kubelet", "containerd")]
+    for path in paths:
+        path.mkdir()
+    number = itertools.count(100)
+
+    def found(path: str) -> Any:
+        if path != "/dev/nv-disk":
+            return SimpleNamespace(st_dev=os.makedev(0, next(number)))
+        if not kind:
+            raise FileNotFoundError(path)
+        return SimpleNamespace(st_mode=kind, st_rdev=os.makedev(8, 17))
+
+    mount_id = measure._mount_id(str(tmp_path))
+    monkeypatch.setattr(measure.mountinfo, "read", lambda: b"%d 1 0:9 / / rw - btrfs /dev/nv-disk rw\n" % mount_id)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "stat", found)
+        devices = {measure.file_system(str(path)).device for path in paths}
+    assert devices == ({os.makedev(8, 17)} if is_disk else {os.makedev(0, 100), os.makedev(0, 101)})
+
+
+def test_other_file_systems_keep_their_number(tmp_path: Path) -> None:
+    for path in (str(tmp_path), "/dev/shm", "/proc"):
+        assert measure.file_system(path).device == os.stat(path).st_dev
 
 
 def test_ended_process_has_no_network() -> None:
@@ -231,15 +280,69 @@ def test_open_files_and_sockets_of_processes_are_counted() -> None:
         assert other.stdin is not None
         assert other.stdout is not None
         assert other.stdout.readline()
-        before = hardware.processes([other.pid])
+        before = hardware.processes([other.pid], Counter())
         other.stdin.write(b"\n")
         other.stdin.flush()
         assert other.stdout.readline()
-        after = hardware.processes([other.pid])
+        after = hardware.processes([other.pid], Counter())
         other.kill()
-    assert (after.sockets - before.sockets, after.descriptors - before.descriptors) == (1, 2)
+    assert before.sockets is not None
+    assert before.descriptors is not None
+    assert (after.sockets, after.descriptors) == (before.sockets + 1, before.descriptors + 2)
     assert before.open_files_max != 0
-    assert hardware.processes([]) == type(before)()
+    assert hardware.processes([], Counter()) == type(before)()
+
+
+HOLDS = """
+import socket, sys
+held = [socket.socket() for _ in range(40)]
+print(flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.fixture
+def holder() -> Iterator[int]:
+    """The pid of an idle process with 40 sockets."""
+    with subprocess.Popen([sys.executable, "-c", HOLDS], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as other:
+        assert other.stdout is not None
+        assert other.stdout.readline()
+        yield other.pid
+        other.kill()
+
+
+def test_open_files_that_are_too_many_are_not_looked_at(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = Counter().count([holder, holder])
+    assert (whole.sockets, whole.all_descriptors, whole.all_sockets) == (80, True, True)
+    links: list[str] = []
+    readlink = os.readlink
+    monkeypatch.setattr(os, "readlink", lambda name, **more: (links.append(name), readlink(name, **more))[1])
+    monkeypatch.setattr(open_files, "MOST_LINKS", 10)
+    bounded = Counter().count([holder, holder])
+    assert len(links) == 10
+    assert bounded.sockets <= 10
+    assert not bounded.all_sockets
+    figures = hardware.processes([holder], Counter())
+    assert figures.sockets is None
+    if os.stat("/proc/self/fd").st_size:  # Linux 6.2
+        assert (bounded.descriptors, bounded.all_descriptors) == (whole.descriptors, True)
+        assert figures.descriptors == whole.descriptors / 2
+    else:
+        assert figures.descriptors is None
+
+
+def test_page_leaves_out_open_files_that_are_too_many() -> None:
+    for number in (0, None):
+        figures = cadvisor.ProcessFigures(2, number, number, 1024)
+        page = cadvisor.text(READING, hardware.hardware(), lambda _, found=figures: found).decode()  # type: ignore[misc]
+        for name in ("container_file_descriptors", "container_sockets"):
+            assert (f"\n{name}{{" in page) == (number == 0)
+        assert "\ncontainer_processes{" in page
+
+
+def test_counting_open_files_ends_at_its_deadline(holder: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_files, "COUNTING_S", -1.0)
+    assert Counter().count(itertools.repeat(holder)) == (0, 0, False, False)
 
 
 def test_machine_and_its_disks_are_read() -> None:

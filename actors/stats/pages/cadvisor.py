@@ -29,8 +29,9 @@ class ProcessFigures:
     """Figures of a container's processes."""
 
     processes: int = 0
-    descriptors: int = 0
-    sockets: int = 0
+    descriptors: int | None = 0
+    sockets: int | None = 0
+    """None for both: there are too many to count."""
     open_files_max: int = 0
     """The first process's soft limit; 0 is unknown, -1 is none."""
 
@@ -113,7 +114,7 @@ def _if_limited(value: Callable[[Detail], float]) -> _Value:
     return lambda row: value(row.detail) if row.detail.quota_us else None
 
 
-def _of_processes(value: Callable[[ProcessFigures], float]) -> _Value:
+def _of_processes(value: Callable[[ProcessFigures], float | None]) -> _Value:
     return lambda row: value(row.processes) if row.processes is not None else None
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from actors._host import interfaces, system
 from actors._host.machine import memory_capacity, swap_capacity
+from actors._host.open_files import Counter
 from actors.stats import measure
 from actors.stats.pages.cadvisor import NO_COUNTERS, Device, Hardware, ProcessFigures
 from actors.stats.pages.summary import DEFAULT_INTERFACE, Machine
@@ -66,16 +67,15 @@ def devices(*file_systems: FsStats) -> list[Device]:
     return list(found.values())
 
 
-def processes(pids: list[int]) -> ProcessFigures:
+def processes(pids: list[int], counter: Counter) -> ProcessFigures:
     """Count the open files and sockets. Each descriptor costs a readlink, so only cAdvisor's metrics have them."""
-    descriptors = sockets = 0
-    for pid in pids:
-        with contextlib.suppress(OSError):  # the process has ended
-            for name in os.listdir(f"/proc/{pid}/fd"):
-                descriptors += 1
-                with contextlib.suppress(OSError):
-                    sockets += os.readlink(f"/proc/{pid}/fd/{name}").startswith("socket:")
-    return ProcessFigures(len(pids), descriptors, sockets, _open_files_max(pids[0]) if pids else 0)
+    found = counter.count(pids)
+    return ProcessFigures(
+        processes=len(pids),
+        descriptors=found.descriptors if found.all_descriptors else None,
+        sockets=found.sockets if found.all_sockets else None,
+        open_files_max=_open_files_max(pids[0]) if pids else 0,
+    )
 
 
 def _open_files_max(pid: int) -> int:

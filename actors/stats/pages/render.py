@@ -7,11 +7,10 @@ figures cost most (a call of the runtime, walks), so they are kept for longer, a
 from __future__ import annotations
 
 import logging
-import os
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any
 
 import msgspec
@@ -23,11 +22,12 @@ from actors._cgroup.hierarchy import hierarchy
 from actors._cri.client import CriCalls
 from actors._cri.errors import CriError
 from actors._host.disks import device_path
-from actors._host.files import paths
 from actors._host.files.disk_use import DiskUse
+from actors._host.open_files import Counter
 from actors.stats import measure, reading
 from actors.stats.inventory import Inventory
 from actors.stats.pages import cadvisor, hardware, resource, summary
+from actors.stats.pages.one_thread import OneThread
 from actors.stats.policy import FileSystems
 from actors.stats.rates import MIN_INTERVAL_S, Rates
 from actors.stats.reading import PodCgroups, Reading
@@ -60,6 +60,7 @@ class Pages:
 
     def __init__(self, actor: Actor, cri: CriCalls | None, disks: Disks) -> None:
         self._actor, self._cri, self._disks = actor, cri, disks
+        self._thread = OneThread(actor)
         self._inventory = Inventory(cri)
         self._rates = Rates()
         self._nano_cores: dict[str, int] = {}
@@ -89,7 +90,7 @@ class Pages:
 
     async def _read(self, *, detailed: bool) -> Reading:
         settings, tree = self._actor.settings, hierarchy()
-        found: PodCgroups = await self._actor.blocking(READ_S, reading.find, settings, tree)
+        found: PodCgroups = await self._thread.run(READ_S, reading.find, settings, tree)
         # Containers of an ordinary user have no cgroup; pods with cgroups have all their containers there.
         reported = {} if settings.cgroups_per_qos or detailed else await self._reported()
         try:
@@ -101,7 +102,7 @@ class Pages:
         def read() -> Reading:
             return reading.read(settings, tree, found, known, reported, detailed=detailed)
 
-        return await self._actor.blocking(READ_S, read)
+        return await self._thread.run(READ_S, read)
 
     async def _reported(self) -> dict[str, Figures]:
         """The runtime's figures of containers by ID."""
@@ -132,14 +133,13 @@ class Pages:
         rates, settings = dict(self._nano_cores), self._actor.settings
 
         def write() -> bytes:
-            found = None if disk is None else replace(disk, hosts=_hosts_files(latest, settings.root_dir))
-            return msgspec.json.encode(summary.build(latest, rates, hardware.machine(settings), found))
+            return msgspec.json.encode(summary.build(latest, rates, hardware.machine(settings), disk))
 
-        return await self._actor.blocking(READ_S, write)
+        return await self._thread.run(READ_S, write)
 
     async def _resource(self) -> bytes:
         latest = await self._or_none(self._reading)
-        return await self._actor.blocking(READ_S, resource.text, latest)
+        return await self._thread.run(READ_S, resource.text, latest)
 
     async def _cadvisor(self) -> bytes:
         latest = await self._or_none(self._detailed)
@@ -152,15 +152,16 @@ class Pages:
 
         def write() -> bytes:
             devices = hardware.devices(*disks)
-            return cadvisor.text(latest, hardware.hardware(), hardware.processes, devices, cache(device_path))
+            processes = partial(hardware.processes, counter=Counter())
+            return cadvisor.text(latest, hardware.hardware(), processes, devices, cache(device_path))
 
-        return await self._actor.blocking(READ_S, write)
+        return await self._thread.run(READ_S, write)
 
     async def _or_none(self, shared: Shared[Reading]) -> Reading | None:
         try:
             return await shared.get(0.0)
         except (OSError, AskTimeout) as error:
-            log.warning("cannot read cgroups: %s", error)
+            log.warning("cannot read cgroups: %s; this answer lacks their figures", error)
             return None
 
     # Disks
@@ -191,14 +192,3 @@ def _layers(stats: Any) -> dict[str, DiskUse]:
         one.attributes.id: DiskUse(one.writable_layer.used_bytes.value, one.writable_layer.inodes_used.value)
         for one in stats
     }
-
-
-def _hosts_files(latest: Reading, root_dir: str) -> dict[str, DiskUse]:
-    hosts = {}
-    for pod in latest.pods:
-        try:
-            found = os.stat(paths.etc_hosts_path(root_dir, pod.uid))
-        except OSError:
-            continue
-        hosts[pod.uid] = DiskUse(found.st_blocks * 512, 1)
-    return hosts

@@ -1,7 +1,8 @@
 """/metrics/resource: CPU and memory of the node, pods and containers, which metrics-server reads. Pure.
 
 Names, labels and timestamps are those of pkg/kubelet/metrics/collectors/resource_metrics.go of Kubernetes 1.36. The
-samples carry the time of their reading; the start of a container carries none, since it does not change.
+samples carry the time of their reading; the start of a container carries none, since it does not change. Pods of which
+no container runs are left out, as in /stats/summary.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def text(reading: Reading | None) -> bytes:
 
 
 def _series(reading: Reading) -> Iterator[str]:
-    pods = [(label_text(_POD, (pod.name, pod.namespace)), pod.figures) for pod in reading.pods]
+    pods = [(label_text(_POD, (pod.name, pod.namespace)), pod.figures) for pod in reading.pods if pod.containers]
     containers = [
         (label_text(_CONTAINER, (one.identity.name, pod.name, pod.namespace)), one)
         for pod in reading.pods
@@ -38,9 +39,9 @@ def _series(reading: Reading) -> Iterator[str]:
     starts = [(labels, one.identity.created, None) for labels, one in containers]
     yield series("container_start_time_seconds", "gauge", "Unix time of the container's start.", starts)
     limits = [
-        (labels, one.figures.swap_limit_bytes, one.figures.time)
+        (labels, one.figures.swap_max_bytes, one.figures.time)
         for labels, one in containers
-        if one.figures.swap_limit_bytes
+        if one.figures.swap_max_bytes is not None
     ]
     yield series("container_swap_limit_bytes", "gauge", "Swap the container may use.", limits)
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from actors._cgroup.figures import Figures, Pressure, Stalls
 from actors._host.files.disk_use import DiskUse
 from actors._host.interfaces import Interface
-from actors.stats.policy import NO_USE, bounded_sum
+from actors.stats.policy import NO_USE, POD_FILES, bounded_sum
 from actors.stats.reading import ContainerReading, PodReading, Reading, SystemReading
 from proto.common import rfc3339
 from proto.node import summary as shape
@@ -55,8 +55,6 @@ class Disk:
     logs: Mapping[str, Mapping[str, DiskUse]] = field(default_factory=dict)
     """By pod UID and container."""
     volumes: Mapping[str, PodVolumeUsage] = field(default_factory=dict)
-    hosts: Mapping[str, DiskUse] = field(default_factory=dict)
-    """The hosts file by pod UID."""
 
 
 def cpu_times(reading: Reading) -> dict[str, int]:
@@ -75,8 +73,8 @@ def _key(one: ContainerReading) -> str:
 
 
 def build(reading: Reading, rates: Mapping[str, int], machine: Machine, disk: Disk | None = None) -> shape.Summary:
-    """The document; without `disk` only CPU and memory."""
-    pods = tuple(_pod(pod, rates, disk) for pod in reading.pods)
+    """The document; without `disk` only CPU and memory. As in the kubelet without pods of which no container runs."""
+    pods = tuple(_pod(pod, rates, disk) for pod in reading.pods if pod.containers)
     return shape.Summary(node=_node(reading, rates, machine, disk), pods=pods)
 
 
@@ -183,7 +181,7 @@ def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | Non
         if layer is not None and disk.containerfs.capacity_bytes:
             rootfs = _file_system(disk.containerfs, layer, disk.time)
         logs = _file_system(disk.nodefs, disk.logs.get(id_.pod_uid, {}).get(id_.name, NO_USE), disk.time)
-    left = max(0, own.swap_limit_bytes - own.swap_bytes) if own.swap_limit_bytes else None
+    left = max(0, own.swap_max_bytes - own.swap_bytes) if own.swap_max_bytes is not None else None
     return shape.Container(
         name=id_.name,
         start_time=rfc3339.seconds(id_.created),
@@ -197,12 +195,14 @@ def _container(one: ContainerReading, rates: Mapping[str, int], disk: Disk | Non
 
 
 def _ephemeral(pod: PodReading, disk: Disk) -> DiskUse:
-    """Disk use that counts against the pod's limit: writable layers, logs, hosts file, volumes on the node's disk."""
-    total = disk.hosts.get(pod.uid, NO_USE)
+    """Disk use that counts against the pod's limit: writable layers, logs, hosts file, volumes on the node's disk.
+
+    As in the kubelet without layers and logs of ended containers.
+    """
+    logs = disk.logs.get(pod.uid, {})
+    total = logs.get(POD_FILES, NO_USE)
     for one in pod.containers:
-        total = total.plus(disk.layers.get(one.identity.id, NO_USE))
-    for log in disk.logs.get(pod.uid, {}).values():
-        total = total.plus(log)
+        total = total.plus(disk.layers.get(one.identity.id, NO_USE)).plus(logs.get(one.identity.name, NO_USE))
     volumes = disk.volumes.get(pod.uid)
     for volume in volumes.volumes if volumes else ():
         if volume.local:

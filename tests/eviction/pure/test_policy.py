@@ -114,7 +114,7 @@ def test_unmeasured_signals_are_not_observed() -> None:
     [
         (fs(1), None, "one disk"),
         (fs(0, capacity=0), None, "one disk"),
-        (fs(1), fs(3), "one disk"),  # as in the kubelet
+        (fs(1), fs(3), "one disk"),  # "split" in the kubelet: no image would be removed for nodefs
         (fs(2), None, "images apart"),
         (fs(2), fs(1), "split"),
         (fs(2), fs(3), "split"),

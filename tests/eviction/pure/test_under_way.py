@@ -163,7 +163,7 @@ def test_wait_for_a_kill_follows_the_grace_period(grace_s: int, wait_s: float) -
 
 
 def seconds_of_wait(grace_s: int, *, ended_s: float, released_s: float = float("inf"), restart_s: float = -1) -> float:
-    """How long a victim is waited for whose processes end after `ended_s`, and which is released after `released_s`.
+    """The wait for a victim whose processes end after `ended_s`, and which is released after `released_s`.
 
     In virtual time, with a look each second. After `restart_s` the actor reads its checkpoint.
     """

@@ -13,12 +13,15 @@ from actors.image_gc.policy import (
     Limits,
     Protection,
     Seen,
+    Victim,
     bytes_to_free,
     candidates,
     expected,
     not_enough_message,
     observe,
     old_enough,
+    restored,
+    shifted,
     too_old,
     victims,
 )
@@ -101,6 +104,29 @@ def test_images_in_use_pinned_or_kept_are_no_candidates(
     seen = observe({}, images, in_use, 0.0, 0.0)
     left = {next(iter(c.image.names - {c.image.id})) for c in candidates(seen, images, in_use, kept)}
     assert left == {name for name, pin in pinned.items() if not pin} - in_use - kept
+
+
+@pytest.mark.parametrize("step", [-7200.0, 172_800.0])
+def test_ages_are_the_same_before_and_after_a_step(step: float) -> None:
+    before = {"never": Seen(LONG_AGO), "new": Seen(900.0), "used": Seen(500.0, 800.0)}
+    after = shifted(before, step)
+    assert after == {"never": Seen(LONG_AGO), "new": Seen(900.0 + step), "used": Seen(500.0 + step, 800.0 + step)}
+
+
+def test_ages_are_the_same_after_a_step_to_1970_and_back() -> None:
+    now = 1_790_000_000.0
+    before = {"never": Seen(LONG_AGO), "new": Seen(now - 60.0), "used": Seen(now - 7200.0, now - 3600.0)}
+    in_1970 = shifted(before, 60.0 - now)
+    assert Victim(Candidate(image("used"), in_1970["used"]), "space").unused_s(60.0) == 3600.0
+    assert old_enough(Candidate(image("never"), in_1970["never"]), LIMITS, 60.0)
+    assert not old_enough(Candidate(image("new"), in_1970["new"]), LIMITS, 60.0)
+    assert shifted(in_1970, now - 60.0) == before
+
+
+def test_file_of_an_earlier_revision_has_0_for_long_ago() -> None:
+    assert restored((0.0, 0.0)) == Seen(LONG_AGO)
+    assert restored((5.0, 0.0)) == Seen(5.0)
+    assert restored((LONG_AGO, -3.0)) == Seen(LONG_AGO, -3.0)
 
 
 @pytest.mark.parametrize(

@@ -116,3 +116,25 @@ def test_user_of_an_image(uid: int | None, username: str, user: str) -> None:
 )
 def test_durations_as_go_prints_them(seconds: float, text: str) -> None:
     assert policy.go_duration(seconds) == text
+
+
+MIB, GIB = 1 << 20, 1 << 30
+
+
+@pytest.mark.parametrize(
+    ("size_bytes", "label"),
+    [
+        (0, "N/A"),
+        (1, "0-10MB"),
+        (10 * MIB, "0-10MB"),
+        (10 * MIB + 1, "10MB-100MB"),
+        (500 * MIB, "100MB-500MB"),
+        (500 * MIB + 1, "500MB-1GB"),
+        (15 * GIB, "10GB-20GB"),
+        (100 * GIB, "60GB-100GB"),
+        (100 * GIB + 1, "GT100GB"),
+    ],
+)
+def test_size_label_of_a_pull(size_bytes: int, label: str) -> None:
+    """A size at a bound belongs below it. The runtime does not tell a size of 0."""
+    assert policy.size_class(size_bytes) == label

@@ -1,13 +1,14 @@
 """Permission to use a present image."""
 
 import hashlib
+import os
 from pathlib import Path
 
 import pytest
 
 from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
-from actors.image_pull.records import Records, file_name
+from actors.image_pull.records import Loaded, Records, file_name
 from actors.image_pull.verification import (
     PullCredentials,
     PulledRecord,
@@ -158,11 +159,23 @@ def test_records_are_the_kubelets_files(tmp_path: Path) -> None:
     loaded = Records(str(tmp_path)).load()
     assert loaded.intents == {"busybox"}
     assert loaded.pulled == {"sha256:1": record(BY_SECRET)}
-    assert loaded.broken == {file_name("sha256:2"), file_name("sha256:3")}
+    assert (set(loaded.broken), loaded.unread) == ({file_name("sha256:2"), file_name("sha256:3")}, False)
     records.delete_intent("busybox")
     records.delete_intent("busybox")
     records.delete_pulled("sha256:1")
     assert not list(pulling.iterdir())
+
+
+def test_records_that_cannot_be_read_are_told_from_missing_ones(tmp_path: Path) -> None:
+    records = Records(str(tmp_path))
+    assert records.load() == Loaded()
+    names = {file_name(one) for one in ("sha256:1", "busybox", "empty")}
+    (tmp_path / "image_manager/pulled" / file_name("sha256:1")).mkdir()
+    os.mkfifo(tmp_path / "image_manager/pulling" / file_name("busybox"))
+    (tmp_path / "image_manager/pulling" / file_name("empty")).touch()
+    assert records.write_intent("empty") is False
+    loaded = records.load()
+    assert (loaded.intents, loaded.pulled, set(loaded.broken), loaded.unread) == (set(), {}, names, True)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import pytest
 
 from actors._host.files import disk_use, trees
 from actors._host.files.disk_use import DiskUse, Walk
-from actors.stats.measure import pod_logs
+from actors.stats.measure import pod_files
+from actors.stats.policy import POD_FILES
 from tests.deep_trees import nest
 
 
@@ -16,10 +17,10 @@ def far() -> float:
     return time.monotonic() + 60
 
 
-def in_a_thread(logs: Path) -> dict[str, dict[str, DiskUse]]:
+def in_a_thread(logs: Path, root: Path = Path("/nonexistent")) -> dict[str, dict[str, DiskUse]]:
     """Walk in a new thread, as the actor does: the walk lowers its thread's priority for good."""
     found: list[dict[str, dict[str, DiskUse]]] = []
-    thread = threading.Thread(target=lambda: found.append(pod_logs(str(logs), far())))
+    thread = threading.Thread(target=lambda: found.append(pod_files(str(logs), str(root), far())))
     thread.start()
     thread.join()
     return found[0]
@@ -119,9 +120,19 @@ def test_walk_remembers_a_bounded_number_of_directories_and_links(
     monkeypatch.setattr(disk_use, "_MOST_REMEMBERED", 10)
     for number in range(20):
         (tmp_path / f"{number}/in").mkdir(parents=True)
+    remembered = 0
+    note = disk_use._Position.note
+
+    def noted(position: disk_use._Position, names: list[str], *, more: bool) -> None:
+        nonlocal remembered
+        note(position, names, more=more)
+        remembered = max(remembered, position.remembered)
+
+    monkeypatch.setattr(disk_use._Position, "note", noted)
     walk = Walk(far())
-    assert 21 < walk.measure(str(tmp_path)).inodes < 41
-    assert walk.cut_short
+    assert walk.measure(str(tmp_path)).inodes == 41
+    assert not walk.cut_short
+    assert 2 < remembered <= 10
     links = tmp_path / "0/links"
     links.mkdir()
     for number in range(20):
@@ -132,6 +143,74 @@ def test_walk_remembers_a_bounded_number_of_directories_and_links(
     assert not walk.cut_short  # nothing is left out
 
 
+def test_a_later_walk_goes_on_where_one_was_cut_short(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_use, "MARK_ENTRIES", 10)
+    monkeypatch.setattr(disk_use, "_MOST_REMEMBERED", 30)
+    for number in range(60):
+        (tmp_path / f"{number}/in").mkdir(parents=True)
+        (tmp_path / f"{number}/in/file").write_bytes(b"x" * 5000)
+    whole, use, seen, slices = Walk(far()).measure(str(tmp_path)), DiskUse(), 0, 0
+    assert whole.inodes == 181
+    while True:
+        walk = Walk(far(), max_entries=seen * 3 + 45, to_skip=seen)
+        use = use.plus(walk.measure(str(tmp_path)))
+        slices += 1
+        assert walk.seen > seen, "it makes progress"
+        seen = walk.seen
+        if not walk.late:
+            break
+    assert slices > 2
+    assert use == whole
+
+
+@pytest.mark.parametrize("places", [(0,) * 6, (48, 24, 12, 6, 3, 1), (59,) * 6])
+def test_full_memory_makes_a_walk_little_slower(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, places: tuple[int, ...]
+) -> None:
+    """A pod may put many directories beside each other on each level, and most of them at the bottom."""
+    monkeypatch.setattr(disk_use, "_MOST_REMEMBERED", 100)
+    here = tmp_path
+    for place in places:
+        for number in range(60):
+            (here / str(number)).mkdir()
+        with os.scandir(here) as entries:
+            here = Path(list(entries)[place])
+    for number in range(2000):
+        (here / str(number)).mkdir()
+    looks = 0
+
+    def go_on() -> bool:
+        nonlocal looks
+        looks += 1
+        return True
+
+    walk = Walk(far())
+    monkeypatch.setattr(walk, "_go_on", go_on)
+    assert walk.measure(str(tmp_path)).inodes == 1 + 6 * 60 + 2000
+    assert looks < 50_000
+
+
+def test_walks_that_go_on_count_a_file_with_links_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_use, "MARK_ENTRIES", 10)
+    (tmp_path / "file").write_bytes(b"x" * 900_000)
+    for number in range(99):
+        (tmp_path / str(number)).hardlink_to(tmp_path / "file")
+    use, seen, late = DiskUse(), 0, True
+    while late:
+        walk = Walk(far(), max_entries=seen + 30, to_skip=seen, share_links=True)
+        use, seen, late = use.plus(walk.measure(str(tmp_path))), walk.seen, walk.late
+    assert 1 <= use.inodes <= 3, "the top, the file, and what is rounded"
+    assert 900_000 <= use.bytes < 930_000
+
+
+def test_nesting_deeper_than_memory_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(disk_use, "_MOST_REMEMBERED", 10)
+    (tmp_path / "/".join("d" * 20)).mkdir(parents=True)
+    walk = Walk(far())
+    assert 5 < walk.measure(str(tmp_path)).inodes < 20
+    assert (walk.cut_short, walk.late) == (True, False)
+
+
 def test_logs_by_pod_and_container(tmp_path: Path) -> None:
     log = tmp_path / "logs/default_web_u-1/main/0.log"
     log.parent.mkdir(parents=True)
@@ -139,6 +218,40 @@ def test_logs_by_pod_and_container(tmp_path: Path) -> None:
     found = in_a_thread(tmp_path / "logs")
     assert list(found) == ["u-1"]
     assert found["u-1"]["main"].bytes >= 10_000
+
+
+def test_log_files_of_no_container_are_kept_apart(tmp_path: Path) -> None:
+    (tmp_path / "ns_pod_u-1/main").mkdir(parents=True)
+    (tmp_path / "ns_pod_u-1/main/0.log").write_bytes(b"x" * 10_000)
+    for name in ("sandbox.log", "hook.log"):
+        (tmp_path / "ns_pod_u-1" / name).write_bytes(b"x" * 50_000)
+    (tmp_path / "ns_pod_u-1/link").symlink_to("/")
+    found = in_a_thread(tmp_path)["u-1"]
+    assert set(found) == {"main", POD_FILES}
+    assert found["main"].bytes < 50_000
+    assert 100_000 <= found[POD_FILES].bytes < 200_000
+    assert found[POD_FILES].inodes == 3
+
+
+def test_hosts_file_and_termination_messages_count(tmp_path: Path) -> None:
+    log = tmp_path / "logs/ns_pod_u-1/sandbox.log"
+    log.parent.mkdir(parents=True)
+    log.write_bytes(b"x" * 30_000)
+    pods = tmp_path / "root/pods"
+    (pods / "u-1/containers/main").mkdir(parents=True)
+    (pods / "u-1/containers/main/1a2b").write_bytes(b"x" * 100_000)
+    (pods / "u-1/etc-hosts").write_bytes(b"x" * 500_000)
+    (pods / "u-1/volumes/kubernetes.io~empty-dir/v").mkdir(parents=True)
+    (pods / "u-1/volumes/kubernetes.io~empty-dir/v/large").write_bytes(b"x" * 2_000_000)
+    (pods / "u-2").mkdir()
+    (pods / "u-2/etc-hosts").symlink_to(pods / "u-1/etc-hosts")
+    (pods / "u-3").mkdir()
+    found = in_a_thread(tmp_path / "logs", tmp_path / "root")
+    assert set(found) == {"u-1", "u-2"}
+    assert list(found["u-1"]) == [POD_FILES]
+    assert 630_000 <= found["u-1"][POD_FILES].bytes < 700_000
+    assert found["u-1"][POD_FILES].inodes == 5
+    assert found["u-2"][POD_FILES].bytes < 10_000, "no link is followed"
 
 
 def test_without_directories_no_logs_are_found(tmp_path: Path) -> None:

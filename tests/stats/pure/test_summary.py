@@ -7,7 +7,9 @@ from typing import Any
 
 import msgspec
 
-from actors.stats.pages import summary
+from actors._host.files.disk_use import DiskUse
+from actors.stats.pages import cadvisor, hardware, resource, summary
+from actors.stats.policy import POD_FILES
 from proto.node.summary import Summary
 from tests.stats.sample import DISK, MACHINE, MIB, READING
 
@@ -67,6 +69,25 @@ def test_cpu_and_memory() -> None:
     assert full["process_stats"] == {"process_count": 2}
 
 
+def test_forbidden_swap_is_shown_as_none_available() -> None:
+    full = READING.pods[0]
+    web, side = full.containers
+    forbidden = replace(web, figures=replace(web.figures, swap_bytes=0, swap_max_bytes=0))
+    reading = replace(READING, pods=[replace(full, containers=[forbidden, side])])
+    shown = summary.build(reading, RATES, MACHINE).pods[0].containers
+    assert [one.swap and one.swap.swap_available_bytes for one in shown] == [0, None], "side has no limit"
+    page = resource.text(reading).decode()
+    samples = [line.split()[:2] for line in page.splitlines() if line.startswith("container_swap_limit_bytes")]
+    assert samples == [['container_swap_limit_bytes{container="web",pod="full",namespace="default"}', "0"]]
+
+
+def test_logs_of_ended_containers_are_not_ephemeral_storage() -> None:
+    logs = {"web": DiskUse(7, 1), "init": DiskUse(1000, 10), POD_FILES: DiskUse(5, 1)}
+    used = document(replace(DISK, logs={"uid-full": logs}))["pods"][0]["ephemeral-storage"]
+    assert used["usedBytes"] == 2 * 50 + (7 + 5) + 20
+    assert used["inodesUsed"] == 2 * 5 + (1 + 1) + 2
+
+
 def test_ephemeral_storage_sums_layers_logs_hosts_and_volumes() -> None:
     full = document()["pods"][0]
     assert full["ephemeral-storage"]["usedBytes"] == 2 * 50 + 7 + 4 + 20
@@ -81,6 +102,19 @@ def test_host_network_pod_has_no_network_figures() -> None:
     host = document()["pods"][1]
     assert "network" not in host
     assert "volume" not in host
+
+
+def test_pod_without_a_running_container_is_left_out() -> None:
+    """As in CrashLoopBackOff or ImagePullBackOff: its sandbox alone is on cAdvisor's page only."""
+    full, host = READING.pods
+    reading = replace(READING, pods=[replace(full, containers=[]), host])
+    for disk in (DISK, None):
+        shown = summary.build(reading, RATES, MACHINE, disk)
+        assert [one.pod_ref.name for one in shown.pods] == ["host"]
+    assert 'pod="host"' in resource.text(reading).decode()
+    assert 'pod="full"' not in resource.text(reading).decode()
+    cadvisors = cadvisor.text(reading, hardware.hardware(), lambda _: cadvisor.ProcessFigures(1, 1, 1, 1024)).decode()
+    assert 'pod="full"' in cadvisors
 
 
 def test_pod_without_a_cgroup_has_sums_and_no_stalls() -> None:
