@@ -12,6 +12,7 @@ import zmq
 
 from actors.remote_console import limits
 from proto.agent.remote_console import AuthorizedKey, ServerKey
+from proto.common.machine.listening import plain
 
 CHUNK = 16 * 1024
 
@@ -28,6 +29,7 @@ class Connection:
     ) -> None:
         self.number, self.tcp = number, tcp
         host, port = tcp.getpeername()[:2]
+        host = plain(host)
         self.address, self.source = f"{host}:{port}", limits.source_of(host)
         self.key: AuthorizedKey | None = None
         self.began = self.last = time.monotonic()
@@ -56,7 +58,6 @@ class Connection:
         self.inner.connect(self._path)
         self.inner.setblocking(False)
         self.tcp.setblocking(False)
-        self.tcp.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         self.tcp.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
     def register(self, poller: zmq.Poller, now: float) -> float | None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import logging
 import os
-import socket
 import threading
 import time
 from collections import deque
@@ -26,6 +25,7 @@ from actors.remote_console.limits import Asked, Invalid
 from actors.remote_console.zap import Zap
 from proto.agent.remote_console import TAP, AuthorizedKey
 from proto.common.logs import Limited
+from proto.common.machine.listening import listen
 from proto.common.token_bucket import TokenBucket
 from proto.wire import codec
 from proto.wire.envelope import Header, Kind
@@ -51,8 +51,7 @@ class Gateway:
         self._run_dir, self._folder = run_dir, keys.directory(root_dir)
         self._ask, self._tell = ask, tell
         self._server = keys.server_key(self._folder)
-        family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
-        self._listener = socket.create_server(address, family=family, backlog=BACKLOG)
+        self._listener = listen(*address, BACKLOG)
         self._listener.setblocking(False)
         self.number = self._listener.getsockname()[1]
         for left in Path(run_dir).glob("remote_console-*.ipc"):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from proto.agent import console_roles, registry
 from proto.agent.remote_console import SUBSCRIBE, TAP, WORLD
+from proto.common.machine.listening import plain
 from proto.common.token_bucket import TokenBucket
 from proto.wire import codec
 from proto.wire.envelope import Header, Kind
@@ -44,11 +45,9 @@ _NOT_FORWARDED = frozenset({"remote_console"})
 
 def source_of(host: str) -> str:
     """The client's address; of IPv6 the network, since one machine has as many addresses as it likes."""
-    address = ipaddress.ip_address(host)
+    address = ipaddress.ip_address(plain(host))
     if isinstance(address, ipaddress.IPv4Address):
         return str(address)
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
     return str(ipaddress.IPv6Network((int(address), 64), strict=False))
 
 

@@ -26,11 +26,12 @@ from actors.server.auth.reviews import Reviews
 from actors.server.base import counters
 from actors.server.base.http import ANONYMOUS, BadRequest, Request, Response, Upgraded, text
 from actors.server.context import Context
-from actors.server.pods import ObjectNotFound
+from actors.server.pods import NotRunning, ObjectNotFound
 from actors.server.policy import RouteMatch, Table
 from actors.server.streaming.upstream import UpstreamUnavailable
 from actors.server.table import page_table, read_only_table, secure_table
 from actors.server.transport import certificate
+from actors.server.transport.certificate_watch import CertificateWatch
 from actors.server.transport.listening import Connections, Listeners, Port
 from actors.server.transport.tls import Certificates, TlsFiles
 from proto.agent import registry
@@ -43,6 +44,8 @@ from proto.wire.errors import ActorError, Refused
 log = logging.getLogger(__name__)
 
 SIGN_S = 60.0
+REVIEW_S = 10.0
+"""Deadline of a review. A review is not sent if the throttle would hold it for longer."""
 
 
 class Server(Actor):
@@ -90,7 +93,15 @@ class Server(Actor):
         def client() -> Any:
             from actors._kube.client import connect_node  # noqa: PLC0415 - 9 MB that a node without webhooks saves
 
-            return connect_node(self, settings, threads=4, timeout_s=10.0)
+            return connect_node(
+                self,
+                settings,
+                qps=settings.kube_api_qps,
+                burst=settings.kube_api_burst,
+                threads=4,
+                timeout_s=REVIEW_S,
+                most_throttled_s=REVIEW_S,
+            )
 
         return Reviews(
             self.loop,
@@ -138,6 +149,7 @@ class Server(Actor):
         )
         port = Port(self.loop, self._connections, self._serve_checked, self._certificates.current, self._listeners)
         self._listen(port, address, number)
+        CertificateWatch(self, self._certificates, number).start()
 
     def _listen(self, port: Port, address: str, number: int) -> None:
         self._ports.append(port)
@@ -248,8 +260,8 @@ def answer_to(error: Exception, what: str) -> Response:
     match error:
         case BadRequest():
             return text(400, str(error))
-        case ObjectNotFound() | NotFound():
-            return text(404, str(error))
+        case ObjectNotFound() | NotFound() | NotRunning():
+            return text(500 if isinstance(error, NotRunning) else 404, str(error))
         case CriError() | UpstreamUnavailable():
             return _of_the_runtime(error)
         case Refused():

@@ -46,6 +46,8 @@ class Context(Peers):
         """Running profiles for the web page."""
         self.log_queries = 0
         """Running programs of queries of the node's logs."""
+        self.runs = 0
+        """Running commands of /run."""
         self.pods = PodCopies()
         self.pod_list: Shared[bytes] | None = None
         """The latest answer of status to /pods; used until the copy is complete."""

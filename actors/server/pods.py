@@ -24,15 +24,23 @@ FORGET_S = 2.0
 
 
 class ObjectNotFound(LookupError):
-    """The pod, container or sandbox does not exist; the message is the kubelet's."""
+    """The pod or container does not exist; the message is the kubelet's. The answer is 404."""
+
+
+class NotRunning(LookupError):
+    """The pod exists, and what the request needs does not run in it; the message is the kubelet's. The answer is 500.
+
+    The kubelet answers 404 only where it knows no such pod: see getExec and getRun in pkg/kubelet/server/server.go.
+    """
 
 
 async def find_pod(
     context: Context, request: Request, missing: str = "pod does not exist", *, running: str = ""
 ) -> Pod:
-    """The pod that the path's namespace, name and UID name, with the container `running`. Raises ObjectNotFound.
+    """The pod that the path's namespace, name and UID name, with the container `running`.
 
     The server's own copy answers. Before a client gets a refusal, status is asked, because a change may be under way.
+    Raises ObjectNotFound; NotRunning if the UID is another pod's and `running` is given.
     """
     namespace, name = request.params["namespace"], request.params["pod"]
     pod = _named(request, context.pods.find(namespace, name))
@@ -48,7 +56,7 @@ async def find_pod(
     if not found:
         raise ObjectNotFound(missing)
     if (pod := _named(request, found)) is None:
-        raise ObjectNotFound("pod not found")
+        raise _no_container(running) if running else ObjectNotFound("pod not found")
     return pod
 
 
@@ -65,17 +73,21 @@ def _running_id(pod: Pod, name: str) -> str:
 
 
 async def find_running(context: Context, request: Request) -> tuple[Pod, str]:
-    """The pod that the path names and the CRI ID of its running container. Raises ObjectNotFound."""
+    """The pod that the path names and the CRI ID of its running container. Raises ObjectNotFound and NotRunning."""
     name = request.params["container"]
     pod = await find_pod(context, request, running=name)
     return pod, running_container(pod, name)
 
 
 def running_container(pod: Pod, name: str) -> str:
-    """The CRI ID of the pod's running container `name`. Raises ObjectNotFound."""
+    """The CRI ID of the pod's running container `name`. Raises NotRunning."""
     if not (running := _running_id(pod, name)):
-        raise ObjectNotFound(f'container not found ("{name}")')
+        raise _no_container(name)
     return running.partition("://")[2]
+
+
+def _no_container(name: str) -> NotRunning:
+    return NotRunning(f'container not found ("{name}")')
 
 
 async def get_pods(context: Context, _: Request) -> Response:

@@ -14,7 +14,7 @@ from actors.remote_console import keys
 from proto.agent.settings import Settings
 from supervisor.sockets.remote import RemoteClient
 from supervisor.supervision.specs import ChildSpec
-from tests.cli import real_agent
+from tests.cli.actors import real_agent
 from tests.ports import free_port
 from tests.supervisor.agent import Agent
 

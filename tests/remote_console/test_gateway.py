@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -103,3 +105,19 @@ def test_entries_left_out_are_counted_soon(tmp_path: Path) -> None:
     assert entries(tmp_path)[-1]["result"] == "5 more entries of connections without a key were left out"
     log.close()
     assert len(entries(tmp_path)) == audit.UNKNOWN_BURST + 1
+
+
+@pytest.mark.needs("IPv6")
+def test_console_of_ipv4_on_a_wildcard_has_its_ipv4_address(tmp_path: Path) -> None:
+    made = Gateway(str(tmp_path), str(tmp_path), ("0.0.0.0", 0), lambda *_: pytest.fail("asked"), lambda *_: None)
+    made._context = zmq.Context()
+    for host in ("127.0.0.1", "::1"):
+        with socket.create_connection((host, made.number), timeout=20):
+            made._accept(time.monotonic())
+    assert [one.address.rpartition(":")[0] for one in made.connections.values()] == ["127.0.0.1", "::1"]
+    for one in made.connections.values():
+        assert one.tcp.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
+        one.close()
+    made._listener.close()
+    made._audit.close()
+    made._context.destroy(linger=0)

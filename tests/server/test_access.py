@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import logging
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from http.client import HTTPSConnection
+from pathlib import Path
 from ssl import SSLCertVerificationError
 from typing import Any
 
@@ -12,7 +16,7 @@ import pytest
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Semaphore
-from actors._kube.errors import Forbidden, ServerTrouble
+from actors._kube.errors import Forbidden, ServerTrouble, Throttled
 from actors._net.loop import Loop
 from actors._net.tls import ClientCertificate
 from actors.server.auth import reviews as reviews_module
@@ -20,7 +24,11 @@ from actors.server.auth.access import Access, bearer_token
 from actors.server.auth.reviews import ReviewError, Reviews
 from actors.server.base.http import Request, Response, User
 from actors.server.policy import Cache, Route, Table, attributes, user_of_certificate
+from proto.agent.actor import Describe
 from proto.common.backoff import Backoff
+from tests.harness import ActorProcess, wait_for
+from tests.kube.faulty_server import FaultyServer, Reply
+from tests.ports import free_port
 from tests.server.site import until
 
 
@@ -105,9 +113,19 @@ class ApiServer:
             if self.gate is not None:
                 await self.gate
             user = self.tokens.get(obj["spec"]["token"])
-            return {"status": {"authenticated": True, "user": user} if user else {"error": "no"}}
+            return {"status": {"authenticated": True, "user": user} if user else {"authenticated": False}}
         what = obj["spec"]["resourceAttributes"]
         return {"status": {"allowed": (obj["spec"]["user"], what["verb"], what["subresource"]) in self.allowed}}
+
+
+class Fixed:
+    """A client whose API server has one answer."""
+
+    def __init__(self, answer: dict[str, Any]) -> None:
+        self._answer = answer
+
+    async def create(self, path: str, obj: Any) -> dict[str, Any]:  # noqa: ARG002 - the same for each
+        return self._answer
 
 
 class Narrow:
@@ -277,6 +295,31 @@ def test_review_answers_are_cached_for_their_ttl(loop: Loop, monkeypatch: pytest
     assert ask() == 12
 
 
+def test_token_that_the_api_server_could_not_check_is_asked_again(loop: Loop, caplog: pytest.LogCaptureFixture) -> None:
+    """Its authenticator may be well again with the next request."""
+    said = f"keys\ncannot be fetched for {'good' * 9}{'.' * 490}{'good' * 9}"
+    answer: dict[str, Any] = {"status": {"authenticated": False, "error": said}}
+    access = Access(
+        Reviews(loop, lambda: Fixed(answer), "node", 60.0, 60.0, 60.0), tokens=True, anonymous=True, webhook=False
+    )
+    assert run(loop, access.check(with_token("good" * 9), shown(None))).status == 401
+    assert "cannot authenticate a token: keys" in caplog.text
+    assert "good" not in caplog.text
+    answer["status"] = {"authenticated": True, "user": {"username": "robot"}, "error": "of another authenticator"}
+    assert run(loop, access.check(with_token("good" * 9), shown(None))).name == "robot"
+
+
+def test_review_that_the_throttle_would_hold_for_too_long_is_refused(loop: Loop) -> None:
+    api = ApiServer()
+    access = Access(made(loop, api), tokens=True, anonymous=False, webhook=True)
+    api.errors = [Throttled("it would wait"), Throttled("it would wait")]
+    refused = run(loop, access.check(with_token("good"), shown(None)))
+    assert (refused.status, refused.headers) == (429, {"Retry-After": "1"})
+    assert run(loop, access.check(Request("GET", "/x", {}, {}), shown(CERTIFICATE))).status == 500
+    assert len(api.asked) == 2, "neither is tried again"
+    assert run(loop, access.check(with_token("good"), shown(None))).name == "robot"
+
+
 def test_equal_questions_at_the_same_time_are_asked_once(loop: Loop) -> None:
     api = ApiServer()
     api.gate = gate = Future()
@@ -310,6 +353,48 @@ def test_server_failures_are_retried_and_refusals_are_not(loop: Loop, monkeypatc
     assert refused.status == 500
     assert refused.body.startswith(b"Authorization error (user=me, ")
     assert len(api.asked) == asked + 1
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        "ok",
+        [],
+        {"authenticated": "false", "user": {"username": "system:admin", "groups": ["system:masters"]}},
+        {"authenticated": 1},
+        {"authenticated": False, "error": 5},
+        {"authenticated": True, "user": "root"},
+        {"authenticated": True, "user": {"username": 5}},
+        {"authenticated": True, "user": {"username": "u", "groups": "masters"}},
+        {"authenticated": True, "user": {"username": "u", "extra": {"k": "v"}}},
+        {"authenticated": True, "user": {"username": "u", "extra": {"k": [5]}}},
+    ],
+    ids=str,
+)
+def test_token_review_of_another_type_authenticates_no_user(loop: Loop, status: Any) -> None:
+    reviews = Reviews(loop, lambda: Fixed({"status": status}), "node", 60.0, 60.0, 60.0)
+    for _ in range(2):
+        with pytest.raises(ReviewError, match="no TokenReview"):
+            run(loop, reviews.user_of_token("t"))
+    assert reviews.asked == 2, "the answer is not cached"
+
+
+@pytest.mark.parametrize(
+    "status", ["ok", {"allowed": "false"}, {"allowed": {}}, {"allowed": [0]}, {"allowed": True, "denied": ""}], ids=str
+)
+def test_access_review_of_another_type_allows_nothing(loop: Loop, status: Any) -> None:
+    reviews = Reviews(loop, lambda: Fixed({"status": status}), "node", 60.0, 60.0, 60.0)
+    for _ in range(2):
+        with pytest.raises(ReviewError, match="no SubjectAccessReview"):
+            run(loop, reviews.allowed(User("eve"), "get", "proxy"))
+    assert reviews.asked == 2, "the answer is not cached"
+
+
+@pytest.mark.parametrize("answer", [{}, {"status": None}, {"status": {}}, {"status": {"allowed": None, "user": None}}])
+def test_review_without_a_verdict_is_a_refusal(loop: Loop, answer: dict[str, Any]) -> None:
+    reviews = Reviews(loop, lambda: Fixed(answer), "node", 60.0, 60.0, 60.0)
+    assert run(loop, reviews.allowed(User("eve"), "get", "proxy")) is False
+    assert run(loop, reviews.user_of_token("t")) is None
 
 
 def with_token(token: str) -> Request:
@@ -387,3 +472,26 @@ def test_clients_without_rights_cause_few_log_lines(loop: Loop, caplog: pytest.L
     assert len(said) == 20
     for words in ("forbidden: ", "cannot be verified", "cannot review a token", "cannot review access"):
         assert any(words in line for line in said)
+
+
+def test_reviews_follow_kube_api_qps(tmp_path: Path) -> None:
+    """Clients without any right cause TokenReviews. After the burst, the throttle allows no further one for hours."""
+    trusting, port = ssl.create_default_context(), free_port()
+    trusting.check_hostname, trusting.verify_mode = False, ssl.CERT_NONE
+
+    def status(token: str) -> int:
+        with closing(HTTPSConnection("127.0.0.1", port, timeout=60, context=trusting)) as connection:
+            connection.request("GET", "/healthz", headers={"Authorization": f"Bearer {token}"})
+            return connection.getresponse().status
+
+    with (
+        FaultyServer(lambda _: Reply(201, {"status": {"authenticated": False}})) as api,
+        ActorProcess(
+            "server", server_address="127.0.0.1", server_port=port, webhook_authentication=True,
+            kubeconfig=str(api.kubeconfig(tmp_path / "kubeconfig")), cert_dir=str(tmp_path / "pki"),
+            kube_api_qps=0.0001, kube_api_burst=2,
+        ) as process,
+    ):  # fmt: skip
+        wait_for(lambda: process.ask(Describe()).state["ports"] == [port], 30, "the port")
+        assert [status(f"bogus-{number}") for number in range(4)] == [401, 401, 429, 429]
+        assert len(api.of("POST", reviews_module.TOKEN_REVIEWS)) == 2

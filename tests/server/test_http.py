@@ -20,7 +20,8 @@ from typing import Any
 import pytest
 
 from actors._base.messaging.futures import Future
-from actors._net.stream import connect
+from actors._net import stream
+from actors._net.stream import Stream, connect
 from actors.server.base.http import BadRequest, Request, Response, Upgraded, clean, parse_target
 from actors.server.policy import Route
 from actors.server.streaming import proxy
@@ -28,6 +29,7 @@ from actors.server.transport import connection, listening
 from actors.server.transport.tls import TlsFiles
 from tests import tls_records
 from tests.controlplane.certificates import Authority
+from tests.ports import free_port
 from tests.server.site import Site, client, read_all, say, site, status_of, until
 
 
@@ -353,10 +355,10 @@ class EchoServer:
 
 def handing_over(other: EchoServer, idle_s: float = 0) -> Route:
     async def proxy_streams(_: Any, request: Request) -> Upgraded:
-        stream = await connect(made["site"].loop, "127.0.0.1", other.port, 5)
-        await stream.write(request.head)
-        head = await stream.read()
-        return Upgraded(lambda client, early: proxy.proxy_streams(client, stream, early, head, idle_s))
+        runtime = await connect(made["site"].loop, "127.0.0.1", other.port, 5)
+        await runtime.write(request.head)
+        head = await runtime.read()
+        return Upgraded(lambda client, early: proxy.proxy_streams(client, runtime, early, head, idle_s))
 
     return Route("POST", "/exec", proxy_streams)
 
@@ -512,6 +514,81 @@ def test_client_that_stops_sending_gets_the_remaining_output() -> None:
         sender.join()
 
 
+class LongAnswer(EchoServer):
+    """Agrees, sends LENGTH bytes, and closes."""
+
+    LENGTH = 1_000_000
+
+    def _serve(self) -> None:
+        connected, _ = self.listener.accept()
+        with connected:
+            while b"\r\n\r\n" not in self.head:
+                self.head += connected.recv(4096)
+            connected.sendall(self.answer + b"x" * self.LENGTH)
+        self.ended.set()
+
+
+@contextlib.contextmanager
+def slow_reader(port: int, tls: ssl.SSLContext | None = None) -> Iterator[socket.socket]:
+    """A client whose kernel takes little that it has not read, after its upgrade."""
+    with socket.socket() as small:
+        small.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16_384)
+        small.settimeout(20)
+        small.connect(("127.0.0.1", port))
+        connected = small if tls is None else tls.wrap_socket(small, server_hostname="localhost")
+        with connected:
+            connected.sendall(UPGRADE)
+            yield connected
+
+
+@pytest.mark.parametrize("secure", [False, True])
+def test_slow_reader_that_sends_gets_the_last_output(
+    pki: Authority, secure: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream, "LINGER_S", 0.01)
+    monkeypatch.setattr(stream, "DRAIN_LOOK_S", 0.01)
+    other = LongAnswer()
+    with site(handing_over(other), files=files(pki)) as made["site"]:
+        tls = ssl.create_default_context(cafile=str(pki.path)) if secure else None
+        with slow_reader(made["site"].secure if secure else made["site"].plain, tls) as connected:
+            assert other.ended.wait(20)
+            until(lambda: any(task.name == "linger" for task in list(made["site"].loop.tasks)))
+            for _ in range(10):  # as kubectl's pings do
+                connected.sendall(b"ping")
+                time.sleep(0.02)
+            assert read_all(connected) == other.answer + b"x" * other.LENGTH
+        until(lambda: made["site"].connections.count == 0)
+
+
+def test_client_that_takes_none_of_the_last_output_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LINGER_S", 0.01)
+    monkeypatch.setattr(proxy, "STALLED_S", 0.2)
+    other = LongAnswer()
+    with site(handing_over(other)) as made["site"], slow_reader(made["site"].plain):
+        here = made["site"]
+
+        def stalls() -> bool:
+            """Or it is over by now: who stands still for STALLED_S does not see it."""
+            stalled = any(one.stalled_since is not None for one in list(here.connections.streams))
+            return stalled or (bool(here.seen) and not here.connections.count)
+
+        until(stalls)
+        until(lambda: here.connections.count == 0)
+
+
+def test_client_that_takes_the_last_output_slowly_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "LINGER_S", 0.01)
+    monkeypatch.setattr(stream, "DRAIN_LOOK_S", 0.01)
+    monkeypatch.setattr(stream, "MOST_DRAIN_S", 0.5)
+    other = LongAnswer()
+    with site(handing_over(other)) as made["site"], slow_reader(made["site"].plain) as connected:
+        came = 0
+        while made["site"].connections.count:
+            came += len(connected.recv(1000))
+            time.sleep(0.01)
+        assert came < other.LENGTH
+
+
 def test_idle_upgraded_connection_is_ended() -> None:
     other = EchoServer()
     with site(handing_over(other, idle_s=2.0)) as made["site"]:
@@ -541,13 +618,37 @@ def test_plain_http_on_the_tls_port_is_told_so(pki: Authority) -> None:
 
 def test_port_in_use_is_opened_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listening, "RETRY_S", 0.02)
-    with site(*HELLO) as made_, socket.create_server(("127.0.0.1", 0)) as holder:
-        number = holder.getsockname()[1]
+    number = free_port()  # which no connection takes before a listener does
+    with site(*HELLO) as made_, socket.create_server(("127.0.0.1", number)) as holder:
         port = listening.Port(made_.loop, made_.connections, made_.serve, None)
         made_.loop.call(lambda: made_.loop.spawn(port.listen("127.0.0.1", number)))
         holder.close()
         until(lambda: port.listener is not None)
         assert say(number, b"GET /hello/x HTTP/1.0\r\n\r\n").endswith(b"hello x")
+
+
+@pytest.mark.needs("IPv6")
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_wildcard_address_serves_clients_of_both_families(address: str) -> None:
+    async def remote(client_: Stream, _: Request) -> Response:
+        return Response(200, f"of {client_.remote}.".encode())
+
+    with site() as made_:
+        port = listening.Port(made_.loop, made_.connections, remote, None)
+        made_.loop.call(lambda: made_.loop.spawn(port.listen(address, 0)))
+        until(lambda: port.number)
+        for host in ("127.0.0.1", "::1"):
+            with socket.create_connection((host, port.number), timeout=20) as connected:
+                connected.sendall(b"GET / HTTP/1.0\r\n\r\n")
+                assert read_all(connected).endswith(f"of {host}.".encode())
+
+
+def test_vanished_clients_connection_is_probed(plain: Site) -> None:
+    with client(plain.plain):
+        (served,) = until(lambda: list(plain.connections.streams))
+        options = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT)
+        assert [served._socket.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [15, 15, 9]
+        assert served._socket.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
 
 
 def test_plain_port_needs_no_certificate_files(tmp_path: Path) -> None:

@@ -13,7 +13,7 @@ from ssl import SSLCertVerificationError
 
 from actors._net.streaming.remotecommand import TOKEN_PROTOCOL
 from actors._net.tls import ClientCertificate
-from actors.server.auth.reviews import ReviewError, Reviews, TooManyReviews
+from actors.server.auth.reviews import ReviewError, Reviews, TooManyReviews, UndecidedToken
 from actors.server.base.http import ANONYMOUS, Request, Response, User, text
 from actors.server.policy import attributes, user_of_certificate, with_authenticated_group
 from proto.common import logs
@@ -49,6 +49,7 @@ class Access:
         self._tokens, self._anonymous, self._webhook = tokens, anonymous, webhook
         # Limited, because clients without any right can cause a line with each request.
         self._refusals, self._failures = logs.Limited(log), logs.Limited(log)
+        self._undecided = logs.Limited(log)  # of its own: invalid tokens, too, must not hide a failure
 
     async def check(self, request: Request, certificate: Callable[[], ClientCertificate | None]) -> User | Response:
         """The user when access is allowed, else the refusal. `certificate` calls `Stream.certificate`."""
@@ -70,12 +71,15 @@ class Access:
         if token and self._tokens and self._reviews is not None:
             try:
                 user = await self._reviews.user_of_token(token)
-            except ReviewError as error:
-                self._failures.log(logging.ERROR, "cannot review a token: %s", error)
+            except UndecidedToken as error:
+                self._undecided.log(logging.WARNING, "the API server cannot authenticate a token: %s", error)
                 return UNAUTHORIZED
             except TooManyReviews as error:
                 self._failures.log(logging.WARNING, "refused a token: %s", error)
                 return text(429, "too many tokens wait for their review; try again\n", **{"Retry-After": "1"})
+            except ReviewError as error:
+                self._failures.log(logging.ERROR, "cannot review a token: %s", error)
+                return UNAUTHORIZED
             return with_authenticated_group(user) if user is not None else UNAUTHORIZED
         return ANONYMOUS if anonymous else UNAUTHORIZED
 

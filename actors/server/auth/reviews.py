@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Coroutine, Mapping
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
+
+import msgspec
 
 from actors._base.messaging.tasks import Task, first_of
 from actors._net.loop import Loop
@@ -17,14 +19,18 @@ from actors.server.base.http import User
 from actors.server.policy import Cache
 from proto.common.backoff import Backoff
 
+T = TypeVar("T")
+
 MAX_TOKEN_BYTES = 16 * 1024
 """A longer token is invalid without a review. A service account's token has 1 to 2 KB, and the largest of
 identity providers, with hundreds of groups, fit."""
 MAX_TOKEN_REVIEWS = 64
 """TokenReviews that wait for an answer. Clients without any right cause them. Each of the client's 4 threads has 16 of
-them then, to do within the deadline of 10 s. Their tokens take 1 MiB."""
+them then, to do within the deadline of 10 s. Their tokens take 1 MiB. The client's throttle bounds their rate."""
 MAX_ANSWERS = 4096
 """Cached answers of each kind."""
+MAX_ERROR_CHARS = 500
+"""Of an API server's text, for a log line."""
 RETRIES = 4
 RETRY = Backoff(initial_s=0.5, factor=1.5)
 """The delays between tries, as in client-go's webhook."""
@@ -39,12 +45,42 @@ class Client(Protocol):
         """POST; the object as the server has it. Raises ApiError."""
 
 
+class _UserInfo(msgspec.Struct):
+    username: str | None = None
+    uid: str | None = None
+    groups: tuple[str, ...] | None = None
+    extra: dict[str, tuple[str, ...] | None] | None = None
+
+
+class _TokenStatus(msgspec.Struct):
+    authenticated: bool | None = None
+    user: _UserInfo | None = None
+    error: str | None = None
+
+
+class _TokenReview(msgspec.Struct):
+    status: _TokenStatus | None = None
+
+
+class _AccessStatus(msgspec.Struct):
+    allowed: bool | None = None
+    denied: bool | None = None
+
+
+class _AccessReview(msgspec.Struct):
+    status: _AccessStatus | None = None
+
+
 class ReviewError(Exception):
-    """The API server did not answer the review."""
+    """The API server did not answer the review, or with a field of another type."""
 
 
-class TooManyReviews(Exception):
-    """MAX_TOKEN_REVIEWS wait already."""
+class UndecidedToken(ReviewError):
+    """The API server could not check the token, and says why."""
+
+
+class TooManyReviews(ReviewError):
+    """MAX_TOKEN_REVIEWS wait already, or the throttle would hold this one for too long."""
 
 
 class Reviews:
@@ -74,7 +110,7 @@ class Reviews:
         self.asked = 0
 
     async def user_of_token(self, token: str) -> User | None:
-        """The user that the token authenticates; None for an invalid token. Raises ReviewError and TooManyReviews."""
+        """The user that the token authenticates; None for an invalid token. Raises ReviewError."""
         if len(token) > MAX_TOKEN_BYTES:
             return None
         key = hashlib.sha256(token.encode()).digest()
@@ -110,11 +146,14 @@ class Reviews:
         return bool(verdict)
 
     async def _review_token(self, key: bytes, token: str) -> User | None:
-        answer = await self._create(
-            TOKEN_REVIEWS, {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
-        )
-        status = answer.get("status") or {}
-        found = _user(status.get("user") or {}) if status.get("authenticated") else None
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        answer = await self._create(TOKEN_REVIEWS, review, _TokenReview)
+        status = answer.status or _TokenStatus()
+        found = _user(status.user or _UserInfo()) if status.authenticated else None
+        if found is None and status.error:
+            # An authenticator failed. The next request may find it well again, so this answer is not cached.
+            # Its text may repeat the token, which belongs in no log.
+            raise UndecidedToken(status.error.replace(token, "<token>")[:MAX_ERROR_CHARS])
         if found is not None:
             self._users.put(key, found, time.monotonic(), self._token_s)
         else:
@@ -122,25 +161,29 @@ class Reviews:
         return found
 
     async def _review_access(self, key: Any, spec: dict[str, Any]) -> bool:
-        answer = await self._create(
-            ACCESS_REVIEWS, {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
-        )
-        status = answer.get("status") or {}
-        verdict = bool(status.get("allowed")) and not status.get("denied")
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        answer = await self._create(ACCESS_REVIEWS, review, _AccessReview)
+        status = answer.status or _AccessStatus()
+        verdict = bool(status.allowed) and not status.denied
         self._verdicts.put(key, verdict, time.monotonic(), self._allowed_s if verdict else self._denied_s)
         return verdict
 
-    async def _create(self, path: str, obj: Mapping[str, Any]) -> dict[str, Any]:
+    async def _create(self, path: str, obj: Mapping[str, Any], kind: type[T]) -> T:
+        """The review with its status. Raises ReviewError."""
         client = self._clients.get(path)
         if client is None:
             client = self._clients[path] = self._make()
-        from actors._kube.errors import ApiError, ServerTrouble, TooManyRequests, Unreachable  # noqa: PLC0415
+        from actors._kube.errors import ApiError, ServerTrouble, Throttled, TooManyRequests, Unreachable  # noqa: PLC0415
 
         failures = 0
         while True:
             self.asked += 1
             try:
-                return await client.create(path, obj)
+                return msgspec.convert(await client.create(path, obj), kind)
+            except msgspec.ValidationError as error:
+                raise ReviewError(f"the API server's answer is no {obj['kind']}: {error}") from error
+            except Throttled as error:
+                raise TooManyReviews(str(error)) from error
             except ApiError as error:
                 failures += 1
                 if failures > RETRIES or not isinstance(error, Unreachable | ServerTrouble | TooManyRequests):
@@ -163,6 +206,6 @@ class Reviews:
         self._asking[path].pop(key, None)
 
 
-def _user(found: Mapping[str, Any]) -> User:
-    extra = {name: tuple(values) for name, values in (found.get("extra") or {}).items()}
-    return User(found.get("username") or "", tuple(found.get("groups") or ()), found.get("uid") or "", extra)
+def _user(found: _UserInfo) -> User:
+    extra = {name: values or () for name, values in (found.extra or {}).items()}
+    return User(found.username or "", found.groups or (), found.uid or "", extra)

@@ -93,6 +93,8 @@ class Response:
     body: Body = b""
     content_type: str = TEXT
     headers: dict[str, str] = field(default_factory=dict)
+    length: int | None = None
+    """The number of bytes of a generator's parts; None when it is unknown. With fewer the connection is cut."""
 
 
 @dataclass

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from actors._base.messaging.futures import Future
+from actors._base.messaging.tasks import Task
+from actors._base.messaging.timers import Timer
 from actors._net.loop import Loop
 from proto.agent.settings import Settings
 from proto.wire.errors import ActorDead
@@ -59,6 +61,14 @@ class Peers:
     def blocking(self, timeout_s: float, function: Callable[..., T], *args: Any) -> Future[T]:
         """Run a function that may block in a thread of a bounded pool. Fails with AskTimeout after `timeout_s`."""
         return self._blocking(timeout_s, function, *args)
+
+    def after(self, delay_s: float, function: Callable[[], None]) -> Timer:
+        """Run the function in the loop's thread in `delay_s` seconds."""
+        return self.loop.call_later(delay_s, function)
+
+    def spawn(self, coroutine: Coroutine[Any, None, T], name: str) -> Task[T]:
+        """Start a coroutine now; it runs to its first await before this returns."""
+        return self.loop.spawn(coroutine, name)
 
 
 def _copy(source: Future[T], target: Future[T]) -> None:

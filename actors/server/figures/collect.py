@@ -68,7 +68,7 @@ class Collector:
         self._shared: Shared[Samples] = Shared(peers.loop, self._collect, "metrics")
         path = os.path.join(peers.settings.run_dir, "metrics.json")
         loss = "counters will go back when the server restarts"
-        self._file = CheckpointFile(peers.blocking, path, VERSION, loss, deadline_s=PROCESSES_S)
+        self._file = CheckpointFile(peers, path, VERSION, loss, deadline_s=PROCESSES_S)
         self._tree: tuple[int, int] = (0, 0)
         self._silent: set[str] = set()
         self._summary: Future[Any] | None = None
@@ -138,7 +138,7 @@ class Collector:
         try:
             return await self._peers.blocking(PROCESSES_S, processes.use_of, pids)
         except ActorError as error:
-            log.warning("cannot read the usage of the agent's processes: %s", error)
+            log.warning("cannot read the usage of the agent's processes: %s; this answer lacks it", error)
             return {}
 
     # Answers

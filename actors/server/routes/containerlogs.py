@@ -35,6 +35,10 @@ LOOK_S = 0.5
 RUNS_S = 2.0
 """Interval of asking the runtime whether a silent container still runs."""
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
+_NOT_SPLIT = (
+    'unable to return the given log stream: "%s". Please enable PodLogsQuerySplitStreams feature gate in kubelet'
+)
+"""The kubelet's text."""
 
 
 class Options:
@@ -98,7 +102,10 @@ def _since(seconds: str, moment: str) -> float | None:
 
 
 async def get_container_logs(context: Context, request: Request) -> Response:
-    """The log, in parts. 404 without the pod or container, 400 without a log yet, 422 for invalid options."""
+    """The log, in parts. 404 without the pod or container, 400 without a log yet, 422 for invalid options.
+
+    One stream alone is sent with the feature gate PodLogsQuerySplitStreams, and refused with 400 without it.
+    """
     try:
         options = Options(request)
     except Invalid as error:
@@ -110,6 +117,8 @@ async def get_container_logs(context: Context, request: Request) -> Response:
     pod = await find_pod(context, request, f'pod "{name}" does not exist', running=container)
     if container not in container_names(pod):
         raise ObjectNotFound(f'container "{container}" not found in pod "{name}"')
+    if options.stream and not context.settings.split_log_streams:
+        return text(400, _NOT_SPLIT % request.first("stream"))
     try:
         path = log_file(context.settings.pod_logs_dir, pod, container, previous=options.previous)
         grows = options.follow or options.tail is None

@@ -13,6 +13,7 @@ from actors.server.base.http import Request, Response, text
 from actors.server.context import Context
 from actors.server.policy import Route
 from proto.agent.actor import Ping
+from proto.common.health_report import report
 from proto.resources.resources import CheckDevicePlugins
 from proto.wire.errors import ActorError, Refused
 from proto.wire.message import Request as Ask
@@ -35,14 +36,12 @@ async def get_healthz(context: Context, request: Request) -> Response:
     if name:
         problem = (await _problems(context, [name]))[name]
         return text(500, f"internal server error: {problem}\n") if problem else text(200, "ok")
-    wanted = await _problems(context, [check for check in CHECKS if check not in request.query.get("exclude", ())])
+    excluded = frozenset(request.query.get("exclude", ()))
+    wanted = await _problems(context, [check for check in CHECKS if check not in excluded])
     for check, problem in wanted.items():
         metrics.HEALTH.set(not problem, check, "healthz")
         metrics.HEALTH_CHECKS.inc(check, "error" if problem else "success", "healthz")
-    lines = [f"[-]{check} failed: {problem}" if problem else f"[+]{check} ok" for check, problem in wanted.items()]
-    if any(wanted.values()):
-        return text(500, "\n".join([*lines, "healthz check failed", ""]))
-    return text(200, "\n".join([*lines, "healthz check passed", ""]) if "verbose" in request.query else "ok")
+    return text(*report(CHECKS, wanted, excluded, verbose="verbose" in request.query))
 
 
 async def _problems(context: Context, checks: Iterable[str]) -> dict[str, str]:

@@ -148,9 +148,11 @@ class _Answer:
         yield f"\nlog not found for {service}\n".encode()
 
 
-async def content(context: Context, file: io.FileIO, ends: float = float("inf")) -> AsyncGenerator[bytes, None]:
-    """The file's bytes up to the size that it has now, so that the answer ends while the file grows."""
-    left = os.fstat(file.fileno()).st_size
+async def content(
+    context: Context, file: io.FileIO, ends: float = float("inf"), *, length: int | None = None
+) -> AsyncGenerator[bytes, None]:
+    """The next `length` bytes of the file; by default up to the size that it has now, also while it grows."""
+    left = os.fstat(file.fileno()).st_size if length is None else length
     coming = context.blocking(DEADLINE_S, file.read, min(FILE_BLOCK, left))
     try:
         while (block := await coming) and time.monotonic() < ends:

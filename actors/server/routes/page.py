@@ -96,7 +96,7 @@ def _why(context: Context, rows: tuple[ActorRow, ...], asked: str) -> tuple[str,
     answer = why(facts, subject)
     kind, _, name = subject.partition("/")
     pods = context.pods.find(*name.split("/", 1)) if kind == "pod" and "/" in name and not answer.causes else []
-    return unmet(subject, pods[-1]) if pods else answer.sentence, lines(answer, detail=False)[:MOST_LINES]
+    return unmet(subject, pods[-1], time.time()) if pods else answer.sentence, lines(answer, detail=False)[:MOST_LINES]
 
 
 async def state(context: Context) -> dict[str, Any]:

@@ -9,13 +9,15 @@ import stat
 from html import escape
 from urllib.parse import quote
 
+from actors.server.base import ranges
 from actors.server.base.http import Request, Response, text
+from actors.server.base.ranges import PLAIN
 from actors.server.context import Context
 from actors.server.policy import Route
 from actors.server.routes import journal, logquery
 
 READ_S = 30.0
-HTML, PLAIN = "text/html; charset=utf-8", "text/plain; charset=utf-8"
+HTML = "text/html; charset=utf-8"
 
 
 async def get_logs(context: Context, request: Request) -> Response:
@@ -51,15 +53,29 @@ def _open(context: Context, path: str, request: Request) -> Response:
         return text(404, "404 page not found\n")
     except OSError as error:
         return text(404 if isinstance(error, NotADirectoryError) else 403, f"{error.strerror}\n")
-    if stat.S_ISREG(os.fstat(descriptor).st_mode):
+    found = os.fstat(descriptor)
+    if stat.S_ISREG(found.st_mode):
         # FileIO closes the descriptor when it is collected: after HEAD, or a lost client, the generator never runs.
-        return Response(200, journal.content(context, io.FileIO(descriptor)), PLAIN)
+        return _part(context, io.FileIO(descriptor), found, request)
     try:
         if not request.path.endswith("/"):
             return Response(301, b"", headers={"Location": quote(request.path) + "/"})
         return Response(200, _listing(descriptor), HTML)
     finally:
         os.close(descriptor)
+
+
+def _part(context: Context, file: io.FileIO, found: os.stat_result, request: Request) -> Response:
+    """The wanted part of a regular file, with its length."""
+    part = ranges.part_of(request.headers, found.st_size, found.st_mtime)
+    if part.status not in (200, 206):
+        file.close()
+        said = b"invalid range\n" if part.status == 416 else b""
+        return Response(part.status, said, PLAIN, part.headers)
+    kind = ranges.type_of(os.pread(file.fileno(), ranges.SNIFFED_BYTES, 0))
+    file.seek(part.start)
+    body = journal.content(context, file, length=part.length)
+    return Response(part.status, body, kind, part.headers, part.length)
 
 
 def _open_file_or_directory(path: str) -> int:

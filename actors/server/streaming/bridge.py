@@ -15,10 +15,10 @@ from typing import Any
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Cancelled, first_of
 from actors._base.messaging.timers import Timer
+from actors._net.client_watchdog import ClientWatchdog
 from actors._net.stream import Stream
 from actors._net.streaming.spdy import ProtocolError
 from actors._net.streaming.websocket import WebSocket, proof
-from actors._net.watch import Watch
 from actors.server.streaming.proxy import BLOCK
 
 log = logging.getLogger(__name__)
@@ -44,14 +44,14 @@ class Ends:
 class Watched:
     """A stream with bytes that were read before; each read resets the idle timer."""
 
-    def __init__(self, stream: Stream, early: bytes, watch: Watch) -> None:
-        self._stream, self._early, self._watch = stream, early, watch
+    def __init__(self, stream: Stream, early: bytes, watchdog: ClientWatchdog) -> None:
+        self._stream, self._early, self._watchdog = stream, early, watchdog
 
     async def read(self) -> bytes:
         """The next bytes; empty at the end. Raises OSError."""
         early, self._early = self._early, b""
         received = early or await self._stream.read(BLOCK)
-        self._watch.touch()
+        self._watchdog.touch()
         return received
 
     async def write(self, data: bytes) -> None:
@@ -69,15 +69,15 @@ class Bridge:
         self._runtime_done: Future[None] = Future()
         self._timers: list[Timer] = []
         self._unexpected: Exception | None = None
-        self._watch = Watch(self._loop, ends.client, ends.idle_s, lambda: self._client_gone.set(None))
+        self._watchdog = ClientWatchdog(self._loop, ends.client, ends.idle_s, lambda: self._client_gone.set(None))
         self._websocket = WebSocket(
-            Watched(ends.client, ends.early, self._watch),
+            Watched(ends.client, ends.early, self._watchdog),
             b"",
             text=text,
             on_ping=self._on_ping,
             on_close=lambda: self._abort_in(LEAVE_S, ends.client),
         )
-        self._runtime = Watched(ends.runtime, ends.rest, self._watch)
+        self._runtime = Watched(ends.runtime, ends.rest, self._watchdog)
 
     async def run(self, key: str, protocol: str) -> None:
         """Serve until either side ends. `key` is the client's Sec-WebSocket-Key."""
@@ -96,7 +96,7 @@ class Bridge:
         except OSError as error:
             log.debug("the client of a WebSocket session is gone: %s", error)
         finally:
-            self._watch.cancel()
+            self._watchdog.cancel()
             for timer in self._timers:
                 timer.cancel()
             for task in tasks:

@@ -1,6 +1,7 @@
 """Copies bytes between client and runtime after an upgrade, until either side closes.
 
 A command may end without reading its input: its output still goes to the client when sending to the runtime fails.
+When the runtime closes, the client gets the rest of the output before its connection is closed.
 When the client stops sending, the runtime is told so and has LAST_OUTPUT_S for the rest of its output.
 """
 
@@ -20,6 +21,8 @@ _limited_log = logs.Limited(log)
 
 BLOCK = 64 * 1024
 """Small enough that malloc reuses it without a system call."""
+STALLED_S = 30.0
+"""A client that takes nothing of the last output for this long is disconnected."""
 LAST_OUTPUT_S = 5.0
 """Time for the runtime's output after the client stopped sending. Kubernetes' clients keep sending until they leave."""
 
@@ -42,7 +45,7 @@ async def proxy_streams(client: Stream, runtime: Stream, early: bytes, head: byt
             pump.cancel()
         idle.cancel()
         runtime.close()
-    await client.end()
+    await client.end(STALLED_S)
 
 
 async def _to_client(runtime: Stream, client: Stream, idle: _Idle, over: Future[None]) -> None:

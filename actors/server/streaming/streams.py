@@ -10,11 +10,12 @@ import logging
 from collections.abc import Callable, Coroutine
 from typing import Any
 
+from actors._cri.client import MOST_SECONDS
 from actors._cri.errors import CriError
 from actors._logs.files import config_uid
-from actors.server.base.http import Request, Response, Upgraded, text
+from actors.server.base.http import JSON, Request, Response, Upgraded, text
 from actors.server.context import Context
-from actors.server.pods import ObjectNotFound, find_pod, find_running
+from actors.server.pods import NotRunning, find_pod, find_running
 from actors.server.policy import Route
 from actors.server.streaming.upgrade import (
     is_translated,
@@ -32,7 +33,8 @@ from proto.v1 import Pod
 
 log = logging.getLogger(__name__)
 
-RUN_S = 300.0
+MOST_RUNS = 16
+"""Commands of /run at one time. They have no time limit, and the runtime gathers up to 16 MiB of each one's output."""
 MOST_PORTS = 128
 """Ports that a WebSocket client may name. Each has two channels, and a channel's number is one byte."""
 
@@ -135,26 +137,34 @@ async def get_port_forward(context: Context, request: Request) -> Response | Upg
 async def _sandbox(context: Context, pod: Pod) -> str:
     wanted = pb.PodSandboxFilter(label_selector={POD_UID: config_uid(pod)})
     found = await context.cri.list_pod_sandbox(wanted)
-    ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)
+    ready = [one for one in found if one.state == pb.SANDBOX_READY]
     if not ready:
-        raise ObjectNotFound(f'sandbox for pod "{pod.metadata.name}" not found')
-    return str(ready[-1].id)
+        raise NotRunning(f'pod not found ("{pod.metadata.name}_{pod.metadata.namespace}")')
+    return str(max(ready, key=lambda one: (one.metadata.attempt, one.created_at)).id)
 
 
 async def run(context: Context, request: Request) -> Response:
-    """Run the words of `cmd`, which spaces separate, and answer with the command's output."""
+    """Run the words of `cmd`, which spaces separate, and answer with the command's output. 429 past MOST_RUNS.
+
+    As in the kubelet there is no time limit: the call is cancelled when the client disconnects.
+    """
     _, container = await find_running(context, request)
     command = request.first("cmd").split(" ")
+    if context.runs >= MOST_RUNS:
+        return text(429, f"{MOST_RUNS} commands run already; try again\n", **{"Retry-After": "1"})
     context.moves.expect()
+    context.runs += 1
     try:
-        done = await context.cri.exec_sync(container, command, 0, timeout=RUN_S)
+        done = await context.cri.exec_sync(container, command, 0, timeout=MOST_SECONDS)
     except CriError as error:
         return text(500, error.grpc_text())
+    finally:
+        context.runs -= 1
     output = bytes(done.stdout + done.stderr)
     if done.exit_code:
         log.info("run of %s in %s exited with %d", command[0], request.params["container"], done.exit_code)
         return Response(500, b"command '%s' exited with %d: %s" % (" ".join(command).encode(), done.exit_code, output))
-    return Response(200, output)
+    return Response(200, output, JSON)  # any output, as in the kubelet
 
 
 _CONTAINER = ("{namespace}/{pod}/{container}", "{namespace}/{pod}/{uid}/{container}")

@@ -251,8 +251,11 @@ class Connection:
             ("X-Content-Type-Options", "nosniff"),
             *answer.headers.items(),
         ]
-        if whole is not None:
-            headers.append(("Content-Length", str(len(whole))))
+        length = len(whole) if whole is not None else answer.length
+        if answer.status == HTTPStatus.NOT_MODIFIED:
+            pass  # the length would be that of the whole file (RFC 9110, 8.6)
+        elif length is not None:
+            headers.append(("Content-Length", str(length)))
         elif request is None or not _is_http_1_1(http):
             headers.append(("Connection", "close"))
         else:

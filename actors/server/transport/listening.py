@@ -18,6 +18,7 @@ from actors.server.base.head_budget import HeadBudget
 from actors.server.base.send_budget import SendBudget
 from actors.server.transport.connection import Connection, Serve
 from proto.common import logs
+from proto.common.machine.listening import end_lost_connections, family_of, listen
 
 if TYPE_CHECKING:
     from actors._net.openssl import ServerContext
@@ -90,13 +91,18 @@ class Listeners:
     """Listening sockets by address and port: taken over from the previous incarnation, stored for the next one."""
 
     def __init__(self, kept: ListenerStore | None = None, wanted: Iterable[tuple[str, int]] = ()) -> None:
-        """Stored sockets whose address and port are not in `wanted` are closed."""
+        """Stored sockets whose address and port are not in `wanted` are closed.
+
+        So is a socket of another family than a new one would have. Another version of the agent opened it, or the
+        kernel had no IPv6 then.
+        """
         self._store = kept
-        names = {_name(*one) for one in wanted}
+        families = {_name(*one): family_of(one[0]) for one in wanted}
         self._sockets: dict[str, socket.socket] = {}
         for name, listener in (kept.take() if kept is not None else {}).items():
-            if name in names:
+            if families.get(name) == listener.family:
                 listener.setblocking(False)
+                end_lost_connections(listener)
                 self._sockets[name] = listener
             else:
                 listener.close()
@@ -162,13 +168,10 @@ class Port:
             self.listener.close()
 
     async def _open(self, address: str, port: int) -> socket.socket:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         level = logging.ERROR
         while True:
             try:
-                listener = socket.create_server(
-                    (address, port), family=family, backlog=BACKLOG, dualstack_ipv6=address == "::"
-                )
+                listener = listen(address, port, BACKLOG)
             except OSError as error:
                 log.log(level, "cannot listen on %s port %d: %s; trying again", address, port, error.strerror)
                 level = logging.DEBUG
@@ -206,7 +209,6 @@ class Port:
         try:
             connected.setblocking(False)
             connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             if context is not None:
                 connected = context.wrap_socket(connected, server_side=True, do_handshake_on_connect=False)
         except OSError as error:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 import ssl
+import stat
 import time
 from collections.abc import Iterable
 from pathlib import Path
@@ -65,6 +67,8 @@ def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str]
     """A context of what the files hold now. Raises OSError with the file in its text; ssl.SSLError is an OSError."""
     from actors._net.openssl import ServerContext  # noqa: PLC0415 - 14 MB that a server without TLS saves
 
+    if problem := problem_of(files):  # the calls below would wait for a FIFO, and ask for a passphrase at a terminal
+        raise OSError(problem)
     version = VERSIONS.get(min_version, ssl.TLSVersion.TLSv1_2)
     ciphers = [found for name in cipher_suites if (found := cipher_name(name))]
     default = [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
@@ -82,6 +86,35 @@ def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str]
         except (OSError, ValueError) as error:
             raise OSError(f"cannot use the client certificate authority {files.authority}: {error}") from error
     return made
+
+
+def _unreadable(path: str) -> str:
+    """Why a path is no file that may be read; empty when it is one. A FIFO would keep the thread, here the server's."""
+    try:
+        return "" if stat.S_ISREG(os.stat(path).st_mode) else "it is no file"
+    except OSError as error:
+        return error.strerror or str(error)
+
+
+def problem_of(files: TlsFiles) -> str:
+    """Why `context` would fail with these files; empty when it would not, as far as the standard library tells."""
+    parts = {"certificate": files.certificate, "key": files.key, "client certificate authority": files.authority}
+    for what, path in parts.items():
+        if path and (why := _unreadable(path)):
+            return f"cannot use the {what} {path}: {why}; mend it, or correct the configuration"
+    made = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    made.set_ciphers("ALL:@SECLEVEL=0")  # the real context decides on weak keys
+    named = f"certificate {files.certificate} with the key {files.key}"
+    try:
+        if files.certificate:
+            made.load_cert_chain(files.certificate, files.key, password="")  # without it OpenSSL asks at the terminal
+        named = f"client certificate authority {files.authority}"
+        if files.authority:
+            made.load_verify_locations(files.authority)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", "") or str(error)
+        return f"cannot use the {named}: {why}; mend it, or correct the configuration"
+    return ""
 
 
 class Certificates:
@@ -115,12 +148,22 @@ class Certificates:
         if self._context is not None and now < self._look_at:
             return self._context
         self._look_at = now + LOOK_S
-        files = next((one for one in self._choices if Path(one.certificate).is_file()), self._choices[-1])
+        files = self._chosen()
         seen = (files, *(stamp(path) for path in files))
         if self._context is None or seen != self._seen or self._expired != self._is_over():
             self._load(files, seen)
         assert self._context is not None
         return self._context
+
+    def problem(self) -> str:
+        """Why no connection can be served; empty once a context is in use. Changes nothing, so any thread may call it.
+
+        Without a certificate there is none: handshakes fail until the cluster has signed one.
+        """
+        return "" if self._context is not None else problem_of(self._chosen())
+
+    def _chosen(self) -> TlsFiles:
+        return next((one for one in self._choices if Path(one.certificate).is_file()), self._choices[-1])
 
     def _is_over(self) -> bool:
         return time.time() >= self._expires  # in both directions, since a clock may be set back

@@ -1,4 +1,4 @@
-"""Writes a journal of two services with the machine's systemd-journald: `python -m tests.server.journald DIRECTORY`.
+"""Writes a journal of two services by systemd-journald: `python -m tests.server.routes.journald DIRECTORY`.
 
 It runs as the first process of PID, mount and network namespaces of its own, where journald sees neither the machine's
 sockets nor its /dev/kmsg.

@@ -13,9 +13,9 @@ import pytest
 
 from actors.server.table import secure_table
 from tests.harness import wait_for
+from tests.server.routes.test_handlers import Here
+from tests.server.routes.test_log_query import ask
 from tests.server.site import site
-from tests.server.test_handlers import Here
-from tests.server.test_log_query import ask
 
 pytestmark = pytest.mark.needs("systemd")
 

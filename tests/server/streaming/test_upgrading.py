@@ -9,10 +9,10 @@ import pytest
 
 from actors._metrics.kubelet import WEBSOCKET_STREAMS
 from actors.server.streaming import upstream
+from tests.server.routes.test_handlers import UPGRADE, Here
 from tests.server.site import client, say, status_of
-from tests.server.spdy_runtime import Peer
-from tests.server.test_handlers import UPGRADE, Here
-from tests.server.websockets import EXEC, TUNNEL, V5, configure, frame, has, open_session, runtime, websocket
+from tests.server.streaming.spdy_runtime import Peer
+from tests.server.streaming.websockets import EXEC, TUNNEL, V5, configure, frame, has, open_session, runtime, websocket
 
 # Before there is a session
 

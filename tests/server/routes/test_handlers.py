@@ -18,10 +18,12 @@ from prometheus_client.parser import text_string_to_metric_families
 from actors._base.messaging.futures import Future
 from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.errors import CriError, Unimplemented
+from actors.server.base import ranges
 from actors.server.context import Context
 from actors.server.pod_copies import PodCopies
 from actors.server.policy import Table
 from actors.server.routes.zpages import version_of
+from actors.server.streaming import streams
 from actors.server.streaming.upstream import head_for
 from actors.server.table import read_only_table, secure_table
 from actors.status.server_feed import served
@@ -29,14 +31,15 @@ from proto.agent.actor import Ping, Pong, Profile, Samples, SetVerbosity
 from proto.agent.settings import Settings
 from proto.agent.supervisor import ActorRow, ActorRows, ListActors
 from proto.cri import api_pb2 as pb
+from proto.cri.labels import POD_UID
 from proto.node.server import ServedPod
 from proto.pods.status import FindPod, ListPods, Pods
 from proto.resources.resources import CheckDevicePlugins
 from proto.v1 import Pod, from_dict
 from proto.wire.errors import ActorDead, AskTimeout, Refused
 from proto.wire.message import Done
+from tests.server.routes.test_following import blocking
 from tests.server.site import Site, client, read_all, say, site, status_of, until
-from tests.server.test_following import blocking
 from tests.server.test_http import EchoServer
 
 
@@ -61,12 +64,20 @@ def done(value: Any) -> Future[Any]:
     return future
 
 
+class _Cancelled(Future[Any]):
+    """A call that ends when it is cancelled."""
+
+    def cancel(self) -> None:
+        self.set_error(CriError("Canceled", "context canceled", "ExecSync"))
+
+
 class Runtime:
     """Records calls and answers them."""
 
     def __init__(self) -> None:
         self.calls: list[tuple[Any, ...]] = []
         self.url: Any = CriError("Unknown", "no url", "Exec")
+        self.hanging: list[Future[Any]] = []
 
     def exec(self, container: str, command: Any, **streams: bool) -> Future[Any]:
         self.calls.append(("exec", container, list(command), streams))
@@ -81,8 +92,11 @@ class Runtime:
         return done(self.url)
 
     def exec_sync(self, container: str, command: Any, _: int, timeout: float) -> Future[Any]:
-        assert timeout > 0
+        assert timeout > 24 * 3600
         self.calls.append(("run", container, list(command)))
+        if command == ["hang"]:
+            self.hanging.append(_Cancelled())
+            return self.hanging[-1]
         code = 3 if command == ["fail"] else 0
         return done(pb.ExecSyncResponse(stdout=b"out", stderr=b"err", exit_code=code))
 
@@ -90,9 +104,15 @@ class Runtime:
         self.calls.append(("checkpoint", container, os.path.basename(location)[:20], timeout))
         return done(Unimplemented("Unimplemented", "method CheckpointContainer not implemented"))
 
-    def list_pod_sandbox(self, _: Any = None) -> Future[Any]:
-        meta = pb.PodSandboxMetadata(name="one", namespace="ns", uid="u")
-        return done([pb.PodSandbox(id="box", state=pb.SANDBOX_READY, metadata=meta)])
+    def list_pod_sandbox(self, wanted: Any = None) -> Future[Any]:
+        """The sandbox of the pod `one`, and a former one from before the clock was set back; the pod `two` has none."""
+        meta = pb.PodSandboxMetadata(name="one", namespace="ns", uid="u", attempt=1)
+        sandbox = pb.PodSandbox(id="box", state=pb.SANDBOX_READY, metadata=meta, created_at=1)
+        if wanted is None:
+            return done([sandbox])
+        meta.attempt = 0
+        former = pb.PodSandbox(id="former", state=pb.SANDBOX_READY, metadata=meta, created_at=9)
+        return done([sandbox, former] if wanted.label_selector[POD_UID] == "u" else [])
 
     def list_containers(self) -> Future[Any]:
         meta = pb.ContainerMetadata(name="c")
@@ -144,7 +164,7 @@ class Here:
         return status_of(answer), answer.partition(b"\r\n\r\n")[2]
 
 
-PODS = (pod("one"), pod("two", terminated={"exitCode": 0}))
+PODS = (pod("one"), pod("two", "u2", terminated={"exitCode": 0}))
 
 
 @pytest.fixture
@@ -181,17 +201,24 @@ UPGRADE = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
     ("method", "target", "status", "words"),
     [
         ("POST", "/exec/ns/nope/c?command=x&output=1", 404, b"pod does not exist"),
-        ("POST", "/exec/ns/one/nope?command=x&output=1", 404, b'container not found ("nope")'),
-        ("POST", "/exec/ns/two/c?command=x&output=1", 404, b'container not found ("c")'),
+        ("POST", "/exec/ns/one/nope?command=x&output=1", 500, b'container not found ("nope")'),
+        ("POST", "/exec/ns/two/c?command=x&output=1", 500, b'container not found ("c")'),
         ("POST", "/exec/ns/one/c?output=1", 400, b"you must specify a command"),
         ("POST", "/exec/ns/one/c?command=x", 400, b"at least 1 of stdin, stdout, stderr"),
-        ("POST", "/exec/ns/one/other/c?command=x&output=1", 404, b"pod not found"),
+        ("POST", "/exec/ns/one/other/c?command=x&output=1", 500, b'container not found ("c")'),
         ("POST", "/exec/ns/one/c?command=x&output=1", 500, b"no url"),
         ("POST", "/attach/ns/one/c", 400, b"at least 1 of"),
+        ("POST", "/attach/ns/nope/c?output=1", 404, b"pod does not exist"),
+        ("POST", "/attach/ns/two/c?output=1", 500, b'container not found ("c")'),
+        ("POST", "/attach/ns/one/other/c?output=1", 500, b'container not found ("c")'),
         ("POST", "/portForward/ns/nope", 404, b"pod does not exist"),
+        ("POST", "/portForward/ns/one/other", 404, b"pod not found"),
+        ("POST", "/portForward/ns/two", 500, b'pod not found ("two_ns")'),
         ("POST", "/portForward/ns/one?port=x", 400, b"invalid port"),
         ("POST", "/portForward/ns/one?port=70000", 400, b"invalid port"),
         ("POST", "/run/ns/nope/c?cmd=x", 404, b"pod does not exist"),
+        ("POST", "/run/ns/two/c?cmd=x", 500, b'container not found ("c")'),
+        ("POST", "/run/ns/one/other/c?cmd=x", 500, b'container not found ("c")'),
         ("GET", "/run/ns/one/c?cmd=x", 405, b"Method Not Allowed"),
         ("DELETE", "/pods", 405, b"Method Not Allowed"),
         ("GET", "/containerLogs/ns/nope/c", 404, b'pod "nope" does not exist'),
@@ -200,8 +227,13 @@ UPGRADE = "Connection: Upgrade\r\nUpgrade: SPDY/3.1\r\n"
         ("GET", "/containerLogs/ns/one/c?tailLines=x", 400, b"Unable to decode query."),
         ("GET", "/containerLogs/ns/one/c?previous=1", 400, b"previous terminated container"),
         ("GET", "/containerLogs/ns/one/c", 400, b"cannot read the log of container c: No such file"),
+        ("GET", "/containerLogs/ns/one/c?stream=Other", 422, b"Invalid request."),
+        ("GET", "/containerLogs/ns/one/c?stream=Stdout&tailLines=1", 422, b"Invalid request."),
+        ("GET", "/containerLogs/ns/one/nope?stream=Stdout", 404, b'container "nope" not found'),
+        ("GET", "/containerLogs/ns/one/c?stream=Stderr", 400, b'log stream: "Stderr". Please enable PodLogsQuerySplit'),
         ("GET", "/containerLogs/ns/one/c?sinceSeconds=" + "9" * 400, 400, b"Unable to decode query."),
         ("POST", "/checkpoint/ns/one/nope", 404, b"container nope does not exist"),
+        ("POST", "/checkpoint/ns/two/c", 500, b"checkpointing of ns/two/c failed (container c not found)"),
         ("GET", "/nothing", 404, b""),
         ("GET", "/debug/pprof/profile?actor=nope", 400, b"there is no actor"),
         ("GET", "/debug/pprof/profile?seconds=-1&actor=pleg", 400, b"seconds must be"),
@@ -270,7 +302,7 @@ def test_copy_answers_while_status_hangs_or_dies(here: Here, failure: Exception)
     here.context.pods.replace(copied(pod("one"), pod("two", "u2", terminated={"exitCode": 0})))
     here.say("POST", "/exec/ns/one/c?command=x&output=1", UPGRADE)
     assert [call[1] for call in here.runtime.calls] == ["id-one"]
-    assert here.say("POST", "/exec/ns/two/c?command=x&output=1", UPGRADE)[0] == 404
+    assert here.say("POST", "/exec/ns/two/c?command=x&output=1", UPGRADE)[0] == 500
     assert here.say("POST", "/exec/ns/nope/c?command=x&output=1", UPGRADE)[0] == 404
     status, page = here.say("GET", "/pods")
     assert (status, [one["metadata"]["name"] for one in json.loads(page)["items"]]) == (200, ["one", "two"])
@@ -312,7 +344,7 @@ def test_exec_in_a_container_that_ended_asks_no_runtime(here: Here) -> None:
     here.answers[FindPod] = lambda _: Pods(pods=(pod("one", terminated={"exitCode": 0}),))
     here.answers_after_s = 0.2
     here.runtime.calls.clear()
-    assert here.say("POST", target, UPGRADE)[0] == 404
+    assert here.say("POST", target, UPGRADE)[0] == 500
     assert not here.runtime.calls
 
 
@@ -337,7 +369,9 @@ def test_exec_without_an_upgrade_is_refused(here: Here) -> None:
 
 
 def test_run_answers_with_what_the_command_says(here: Here) -> None:
-    assert here.say("POST", "/run/ns/one/c?cmd=ls+-l") == (200, b"outerr")
+    said = say(here.site.plain, b"POST /run/ns/one/c?cmd=ls+-l HTTP/1.0\r\n\r\n")
+    assert (status_of(said), said.partition(b"\r\n\r\n")[2]) == (200, b"outerr")
+    assert b"Content-Type: application/json\r\n" in said, "as the kubelet says of any output"
     assert here.runtime.calls == [("run", "id-one", ["ls", "-l"])]
     status, body = here.say("POST", "/run/ns/one/c?cmd=fail")
     assert status == 500
@@ -392,6 +426,28 @@ def test_concurrent_requests_for_pods_share_a_fresh_answer(here: Here) -> None:
         one.close()
 
 
+def test_stream_of_a_log_is_chosen_with_the_feature_gate(here: Here, tmp_path: Path) -> None:
+    directory = tmp_path / "ns_one_u" / "c"
+    directory.mkdir(parents=True)
+    time = "2026-01-02T03:04:05.678901234Z"
+    (directory / "0.log").write_text(f"{time} stdout F out\n{time} stderr F err\n")
+    split = {"pod_logs_dir": str(tmp_path), "split_log_streams": True}
+    here.context.settings = msgspec.structs.replace(here.settings, **split)
+    for stream, expected in (("", b"out\nerr\n"), ("All", b"out\nerr\n"), ("Stdout", b"out\n"), ("Stderr", b"err\n")):
+        assert here.say("GET", f"/containerLogs/ns/one/c?stream={stream}") == (200, expected)
+
+
+def test_excluded_health_checks_are_named(here: Here) -> None:
+    assert here.say("GET", "/healthz?verbose&exclude=log&exclude=nosuch")[1].decode().splitlines() == [
+        "[+]ping ok",
+        "[+]log excluded: ok",
+        "[+]syncloop ok",
+        "[+]device-plugin ok",
+        'warn: some health checks cannot be excluded: no matches for "nosuch"',
+        "healthz check passed",
+    ]
+
+
 def test_health_check_results_are_counted_until_a_reset(here: Here) -> None:
     here.say("DELETE", "/metrics/slis")
     assert here.say("GET", "/metrics/slis") == (200, b"")
@@ -429,6 +485,19 @@ def test_a_checkpoint_that_the_runtime_cannot_make(here: Here) -> None:
     assert here.say("POST", "/checkpoint/ns/one/c?timeout=x")[0] == 404
 
 
+def test_runs_are_bounded_and_end_with_their_clients(here: Here) -> None:
+    clients = [client(here.site.plain) for _ in range(streams.MOST_RUNS)]
+    for one in clients:
+        one.sendall(b"POST /run/ns/one/c?cmd=hang HTTP/1.0\r\n\r\n")
+    until(lambda: len(here.runtime.hanging) == streams.MOST_RUNS)
+    assert here.say("POST", "/run/ns/one/c?cmd=ls")[0] == 429
+    for one in clients:
+        one.close()
+    until(lambda: all(one.done() for one in here.runtime.hanging))
+    until(lambda: here.context.runs == 0)
+    assert here.say("POST", "/run/ns/one/c?cmd=ls") == (200, b"outerr")
+
+
 def test_node_logs_are_listed_and_read_and_nothing_else(here: Here, tmp_path: Path) -> None:
     (tmp_path / "sys.log").write_bytes(b"line\n" * 100_000)
     (tmp_path / "dir").mkdir()
@@ -441,6 +510,96 @@ def test_node_logs_are_listed_and_read_and_nothing_else(here: Here, tmp_path: Pa
     assert here.say("GET", "/logs/sys.log/x")[0] == 404
     assert here.say("GET", "/logs/pipe")[0] == 403
     assert here.say("HEAD", "/logs/sys.log") == (200, b"")
+
+
+def test_node_log_is_sent_with_length_date_and_range(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "sys.log").write_bytes(b"0123456789" * 100_000)
+    os.utime(tmp_path / "sys.log", (0, 1_700_000_000))
+    date = "Tue, 14 Nov 2023 22:13:20 GMT"
+
+    def get(headers: str, method: str = "GET") -> tuple[set[bytes], bytes]:
+        request = f"{method} /logs/sys.log HTTP/1.1\r\nHost: x\r\nConnection: close\r\n{headers}\r\n"
+        head, _, body = say(here.site.plain, request.encode()).partition(b"\r\n\r\n")
+        lines = head.split(b"\r\n")
+        return {
+            lines[0].split(b" ", 2)[1],
+            *(line for line in lines if line.startswith((b"Con", b"Las", b"Acc"))),
+        }, body
+
+    whole = {b"200", b"Content-Length: 1000000", b"Last-Modified: %b" % date.encode(), b"Accept-Ranges: bytes"}
+    head, body = get("")
+    assert (head > whole, body) == (True, b"0123456789" * 100_000)
+    assert whole < get("", "HEAD")[0]
+    head, body = get("Range: bytes=999995-\r\n")
+    assert body == b"56789"
+    assert head > {b"206", b"Content-Length: 5", b"Content-Range: bytes 999995-999999/1000000"}
+    assert get("Range: bytes=1000000-\r\n")[0] > {b"416", b"Content-Range: bytes */1000000"}
+    head, body = get(f"If-Modified-Since: {date}\r\n")
+    assert (b"304" in head, body, [line for line in head if b"Length" in line]) == (True, b"", [])
+
+
+def test_compressed_node_log_is_no_text(here: Here, tmp_path: Path) -> None:
+    for name, content, kind in (("a.gz", b"\x1f\x8b\x08\0", "application/x-gzip"), ("a.html", b"<html>", ranges.PLAIN)):
+        (tmp_path / name).write_bytes(content)
+        said = say(here.site.plain, f"GET /logs/{name} HTTP/1.0\r\n\r\n".encode())
+        assert f"Content-Type: {kind}\r\n".encode() in said
+
+
+def test_node_log_that_shrinks_is_cut_off(here: Here, tmp_path: Path) -> None:
+    (tmp_path / "sys.log").write_bytes(b"x" * 50_000_000)
+    with client(here.site.plain) as reader:
+        reader.sendall(b"GET /logs/sys.log HTTP/1.1\r\nHost: x\r\n\r\n")
+        came = len(reader.recv(1))
+        os.truncate(tmp_path / "sys.log", 0)
+        came += len(read_all(reader))  # up to the connection's end, though it would be kept for another request
+    assert came < 50_000_000
+
+
+LATER, DATE, EARLIER = (f"Tue, 14 Nov 2023 22:13:{second} GMT" for second in (21, 20, 19))
+
+
+@pytest.mark.parametrize(
+    ("asked", "status", "part"),
+    [
+        ({}, 200, (0, 100)),
+        ({"range": "bytes=0-0"}, 206, (0, 1)),
+        ({"range": "bytes=10-19"}, 206, (10, 10)),
+        ({"range": "bytes=10-"}, 206, (10, 90)),
+        ({"range": "bytes= 10 - 1000 "}, 206, (10, 90)),
+        ({"range": "bytes=-5"}, 206, (95, 5)),
+        ({"range": "bytes=-500"}, 206, (0, 100)),
+        ({"range": "bytes=0-1,3-4"}, 200, (0, 100)),
+        ({"range": "bytes=100-"}, 416, (0, 0)),
+        ({"range": "bytes=5-4"}, 416, (0, 0)),
+        ({"range": "bytes=-0"}, 416, (0, 0)),
+        ({"range": "bytes=-"}, 416, (0, 0)),
+        ({"range": "bytes=" + "9" * 5000 + "-"}, 416, (0, 0)),
+        ({"range": "lines=1-2"}, 416, (0, 0)),
+        ({"range": "bytes=0-0", "if-range": DATE}, 206, (0, 1)),
+        ({"range": "bytes=0-0", "if-range": EARLIER}, 200, (0, 100)),
+        ({"range": "bytes=0-0", "if-range": '"tag"'}, 200, (0, 100)),
+        ({"if-modified-since": DATE}, 304, (0, 0)),
+        ({"if-modified-since": LATER, "range": "bytes=0-0"}, 304, (0, 0)),
+        ({"if-modified-since": EARLIER}, 200, (0, 100)),
+        ({"if-modified-since": LATER, "if-none-match": '"tag"'}, 200, (0, 100)),
+        ({"if-none-match": "*"}, 304, (0, 0)),
+        ({"if-modified-since": "yesterday"}, 200, (0, 100)),
+        ({"if-modified-since": "1 Jan 99999999999 00:00:00 GMT"}, 200, (0, 100)),
+        ({"if-unmodified-since": EARLIER}, 412, (0, 0)),
+        ({"if-unmodified-since": DATE}, 200, (0, 100)),
+        ({"if-match": '"tag"'}, 412, (0, 0)),
+        ({"if-match": "*", "if-unmodified-since": EARLIER}, 200, (0, 100)),
+    ],
+)
+def test_part_of_a_file_is_that_of_gos_file_server(asked: dict[str, str], status: int, part: tuple[int, int]) -> None:
+    found = ranges.part_of(asked, 100, 1_700_000_000.9)
+    assert (found.status, (found.start, found.length)) == (status, part)
+
+
+@pytest.mark.parametrize("modified", [-1.0, 0.0, 1e15])
+def test_time_outside_of_http_dates_is_not_sent(modified: float) -> None:
+    found = ranges.part_of({"if-modified-since": DATE, "range": "bytes=0-"}, 0, modified)
+    assert (found.status, found.headers) == (200, {"Accept-Ranges": "bytes"})
 
 
 TIOCSPTLCK, TIOCGPTN = 0x40045431, 0x80045430  # asm-generic/ioctls.h

@@ -10,9 +10,9 @@ from typing import Any
 import msgspec
 from wsproto.frame_protocol import XorMaskerSimple
 
-from tests.runtime.clients import WebSocketSession
-from tests.server.spdy_runtime import Peer, SpdyRuntime
-from tests.server.test_handlers import Here
+from tests.runtime.streaming.clients import WebSocketSession
+from tests.server.routes.test_handlers import Here
+from tests.server.streaming.spdy_runtime import Peer, SpdyRuntime
 
 V5 = "v5.channel.k8s.io"
 TUNNEL = "SPDY/3.1+portforward.k8s.io"

@@ -33,7 +33,7 @@ IDLE = 10_000
 IDLE_TLS = int(os.environ.get("NODEVISOR_IDLE_TLS", "300"))
 """Each handshake is a millisecond of both ends' time: of 10,000, half a minute on a busy machine."""
 FIRST_TLS = 100
-"""Connections before those that are measured: they take what the process needs once."""
+"""Connections before the measured ones: they take the memory that the process needs once."""
 MAX_BYTES_EACH = 16 * 1024
 """Of a connection without TLS, coroutine and parser of its first request included."""
 MAX_TLS_BYTES_EACH = 48 * 1024

@@ -13,6 +13,7 @@ from actors.server.actor import places_of
 from actors.server.transport.listening import Listeners
 from proto.agent.settings import Settings
 from proto.agent.supervisor import RestartActor
+from proto.common.machine.listening import listen
 from tests.harness import wait_for
 from tests.ports import free_port
 from tests.server.site import read_all, status_of
@@ -142,6 +143,34 @@ def test_only_wanted_listening_sockets_are_taken_over() -> None:
     found.close()
     assert store.take().keys() == {f"127.0.0.1 {places[0][1]}"}
     assert not store.take()
+    store.close()
+
+
+@pytest.mark.parametrize(("stored", "kept"), [("0.0.0.0", False), ("::", True)])
+def test_stored_wildcard_without_ipv6_is_opened_anew(stored: str, kept: bool) -> None:
+    store = ListenerStore()
+    with listen(stored, 0, 8) if kept else socket.create_server((stored, 0)) as old:
+        place = "0.0.0.0", int(old.getsockname()[1])
+        Listeners(store).add(*place, old)
+    found = Listeners(store, [place]).find(*place)
+    assert (found is not None) == kept
+    left = store.take()
+    assert len(left) == kept
+    for one in (*left.values(), *([found] if found else [])):
+        one.close()
+    listen(*place, 8).close()
+    store.close()
+
+
+def test_connections_of_a_stored_socket_probe_their_peers() -> None:
+    store = ListenerStore()
+    with socket.create_server(("127.0.0.1", 0)) as old:
+        place = old.getsockname()
+        Listeners(store).add(*place, old)
+    found = Listeners(store, [place]).find(*place)
+    assert found is not None
+    with found, socket.create_connection(place, timeout=20), found.accept()[0] as accepted:
+        assert accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 15
     store.close()
 
 

@@ -137,7 +137,7 @@ class SpdyRuntime:
         self._thread.start()
 
     def _serve(self) -> None:
-        with contextlib.suppress(OSError):
+        with self._listener, contextlib.suppress(OSError):
             while True:
                 connected, _ = self._listener.accept()
                 with connected:
@@ -148,7 +148,9 @@ class SpdyRuntime:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as Go's are
         head = b""
         while b"\r\n\r\n" not in head:
-            head += connected.recv(65536)
+            if not (part := connected.recv(65536)):
+                return  # the client has gone
+            head += part
         head, _, early = head.partition(b"\r\n\r\n")
         self.heads.append(head)
         if self._answer:
@@ -169,6 +171,7 @@ class SpdyRuntime:
 
     def close(self) -> None:
         """No more clients; what `act` found wrong is raised here."""
-        self._listener.close()
+        # The thread closes it. With a close here, a late accept would take the next runtime's client by the old number.
+        self._listener.shutdown(socket.SHUT_RDWR)
         if self.errors:
             raise self.errors[0]
