@@ -7,12 +7,16 @@ line on stderr and exit code 1, or 2 for wrong usage.
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from typing import Any
 
 import click
 
+from proto.common import interpreter
 from proto.wire.errors import ActorDead, ActorError, ProtocolError, Refused
 from supervisor.cli.errors import INTERRUPTED, CommandError
+from supervisor.cli.views import failures, output
 
 COMMANDS = {
     "start": "agent.start",
@@ -72,6 +76,15 @@ class Commands(click.Group):
         _keep_line_breaks(command)
         return command
 
+    def resolve_command(
+        self, ctx: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the subcommand of a line. Raises click.UsageError with the likely names for an unknown one."""
+        name = args[0]
+        if name not in COMMANDS and not name.startswith("-") and not ctx.resilient_parsing:
+            ctx.fail(f"No such command {name!r}.{_likely(name)}")
+        return super().resolve_command(ctx, args)
+
     def invoke(self, ctx: click.Context) -> Any:
         """Run a subcommand."""
         try:
@@ -83,6 +96,28 @@ class Commands(click.Group):
         except (ActorError, ProtocolError) as error:
             prefix = "cannot finish: " if isinstance(error, (ActorDead, ProtocolError)) else ""
             raise CommandError(f"{prefix}{error}") from error
+        except UnicodeEncodeError as error:  # a path as bytes that are no UTF-8: no message or setting can have it
+            if os.environ.get(failures.TRACEBACK):
+                raise
+            raise CommandError(f"cannot use {error.object[:200]!a}: it is not UTF-8; rename it") from error
+        except failures.kinds() as error:
+            if failures.keeps_traceback(error, ctx.invoked_subcommand):
+                raise
+            raise _ended_by(error) from error
+
+
+def _ended_by(error: Exception) -> CommandError:
+    if isinstance(error, output.OutputError):
+        output.discard_output()
+    return CommandError(failures.line_of(error))
+
+
+def _likely(name: str) -> str:
+    """A question for the subcommand that was meant; empty when none is similar."""
+    import difflib  # noqa: PLC0415 - for wrong names only
+
+    found = difflib.get_close_matches(name, COMMANDS)
+    return f" Did you mean: {', '.join(found)}?" if found else ""
 
 
 def _keep_line_breaks(command: click.Command) -> None:
@@ -99,5 +134,17 @@ def group() -> None:
 
 
 def main() -> None:
-    """Entry point of the console script."""
-    group(prog_name="supervisor")
+    """Entry point of the console script. In a locale that is not UTF-8, the process executes itself again."""
+    try:
+        interpreter.enter_utf8_mode()
+    except OSError as error:
+        CommandError(f"cannot execute {sys.executable}: {error.strerror}; set PYTHONUTF8=1").show()
+        sys.exit(1)
+    output.prepare()
+    try:
+        group(prog_name="supervisor")
+    except output.OutputError as error:  # of the group's own --help, --version and completion
+        if failures.keeps_traceback(error, None):
+            raise
+        _ended_by(error).show()
+        sys.exit(1)

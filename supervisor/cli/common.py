@@ -12,6 +12,7 @@ from proto.agent.actor import Describe
 from proto.agent.remote_console import ConsoleKey
 from proto.node.runtime import endpoint, socket_path
 from proto.wire.errors import ActorDead, ActorError, ProtocolError
+from supervisor.cli import run_directory
 from supervisor.cli.errors import CommandError
 from supervisor.host import settings_file
 from supervisor.host.unprivileged import default_run_dir
@@ -101,11 +102,25 @@ def count_option(command: C) -> C:
 
 
 def runtime_endpoint(run_dir: str) -> str:
-    """The CRI endpoint of the agent's configuration, else of its embedded runtime; empty when it has neither."""
+    """The CRI endpoint of the agent's configuration, else of its embedded runtime; empty when it has neither.
+
+    Raises CommandError when this user may not read the run directory.
+    """
+    run_directory.check(run_dir)
     configured = settings_file.read(run_dir).container_runtime_endpoint
     if configured or not os.path.exists(socket_path(run_dir)):
         return configured
     return endpoint(run_dir)
+
+
+def no_runtime(code: str, rpc: str) -> CommandError | None:
+    """The error for a call that the runtime did not answer, by gRPC's code; None for the runtime's own answers.
+
+    A pull has such codes of its registry, too.
+    """
+    if code not in ("Unavailable", "DeadlineExceeded") or rpc == "PullImage":
+        return None
+    return CommandError(f"cannot call {rpc}: the container runtime does not answer; see `supervisor why node`")
 
 
 def list_pods(client: Client, timeout_s: float = 5.0) -> tuple[Pod, ...]:
@@ -171,6 +186,15 @@ def complete_pod(ctx: click.Context, _param: click.Parameter, incomplete: str) -
         if name.startswith(incomplete) or full.startswith(incomplete):
             found.append(full if "/" in incomplete or names.count(name) > 1 else name)
     return found
+
+
+def complete_subject(ctx: click.Context, param: click.Parameter, incomplete: str, kinds: Sequence[str]) -> list[str]:
+    """KIND/NAME of these kinds, `pod` and `actor` with their names; a kind without names ends with its slash."""
+    kind, slash, name = incomplete.partition("/")
+    if not slash:
+        return [one for one in kinds if one.startswith(incomplete)]
+    names = {"actor": complete_actor, "pod": complete_pod}.get(kind)
+    return [f"{kind}/{one}" for one in names(ctx, param, name)] if names is not None else []
 
 
 def _run_dir_of(ctx: click.Context) -> str:

@@ -1,4 +1,4 @@
-"""Pages of what Kubernetes publishes: flags and the API's fields with their verdicts, and all that is not there.
+"""Generates pages about the kubelet's flags and the API's fields: this agent's verdict on each, and all that it lacks.
 
 `python -m supervisor.config.pages` writes them to etc/. A test fails when a page is not current.
 """

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -25,13 +26,15 @@ from supervisor.core.upgrade.controller import UpgradeController
 from supervisor.core.upgrade.handover import Handover
 from supervisor.core.upgrade.release import Release, becoming, own
 from supervisor.health.notify import Notifier
-from supervisor.host import settings_file
+from supervisor.host import last_start, settings_file
 from supervisor.ownership.held_claims import HeldClaim, HeldClaims
 from supervisor.process.forkclient import ENVIRONMENT
 from supervisor.supervision.specs import ChildSpec
 
 if TYPE_CHECKING:
     from supervisor.config.reload.controller import ReloadController
+
+log = logging.getLogger(__name__)
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
@@ -179,6 +182,13 @@ def reload_controller(plan: Plan) -> ReloadController | None:
     return ReloadController(plan.reload)
 
 
+def _keep_start(settings: Settings) -> None:
+    try:
+        last_start.keep(settings)
+    except OSError as error:
+        log.error("cannot save the container runtime for the next start: %s; name it there, or free space", error)
+
+
 class _Files:
     """Writes the files that commands read, at the first event from which there is no way back to a former self.
 
@@ -196,3 +206,5 @@ class _Files:
                 os.close(self._descriptor)
             settings_file.write(plan.settings)
             settings_file.write_configuration(plan.settings.run_dir, bytes(plan.configuration))
+            if plan.handover is not None:  # `supervisor start` has done it; a release before the file has not
+                _keep_start(plan.settings)

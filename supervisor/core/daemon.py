@@ -36,6 +36,7 @@ from supervisor.core.upgrade import exchange, handover
 from supervisor.core.upgrade.handover import Handover
 from supervisor.health.idleness import is_idle
 from supervisor.health.notify import Notifier
+from supervisor.host import last_start
 from supervisor.host.rundir import RunDir, StartError, check_writable
 from supervisor.process import evidence, forkclient, state
 from supervisor.process.death_log import Death
@@ -56,8 +57,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
+SAVE_AGAIN_S = 5.0
+"""Time to the next try after state.json could not be written."""
 SOCKETS_S = 1.0
 """Shortest time between two looks at the files of the supervisor's own sockets."""
+DRIVERS = ("cgroupfs", "systemd")
+"""The cgroup drivers of container runtimes."""
 CHILD_ENTRY = "actors._base.process.child:main"
 _LONGEST_WAIT_S = 24 * 3600.0
 """zmq_poll(3) refuses more than 2^31 ms."""
@@ -75,7 +80,7 @@ def run(
     upgrade: UpgradeController | None = None,
     taken: Handover | None = None,
 ) -> int:
-    """Run the agent until SIGTERM, SIGINT or StopAgent. Returns the exit status: 0, or 1 after a failed start.
+    """Run the agent until SIGTERM, SIGINT or StopAgent. Returns the exit status: 0, or 1 when it has to start again.
 
     Needs the main thread of a process of its own: it takes over signals, the process title and every child's exit.
     `on_event` is called in the loop with each published event (proto.agent.supervisor.EVENTS); it must not block.
@@ -97,12 +102,12 @@ def run(
             if taken is not None:
                 exchange.settle(daemon, taken)
             daemon.run()
+            return daemon.status
     except (StartError, SpecError) as error:
         if taken is not None and not handover.committed:
             raise
         sys.stderr.write(f"supervisor: {error}\n")
         return 1
-    return 0
 
 
 def _pair() -> tuple[int, ...]:
@@ -131,6 +136,8 @@ class Daemon:
         """Descriptor of the run directory's lock."""
         self.service = service or AgentService(Notifier({}, 0), ())
         self.run_dir = Path(settings.run_dir)
+        self.status = 0
+        """The exit status."""
         self.started = taken.started if taken is not None else time.monotonic()
         self._state_path = self.run_dir / "state.json"
         self._saved = state.load(self._state_path)
@@ -168,6 +175,8 @@ class Daemon:
         self._events: deque[Event] = deque([transitions.Boot()])
         self._forks: list[transitions.Fork] = []
         self._dirty = True
+        self._save_due: float | None = None
+        """When state.json is written again after a failure."""
         self._sockets_due = 0.0
         if taken is not None:
             for instruction in exchange.take_over(self, taken):
@@ -180,6 +189,30 @@ class Daemon:
     def restart(self, actor: str) -> None:
         """Restart an actor."""
         self.push(transitions.RestartAsked(actor, None))
+
+    def driver_told(self, driver: str) -> None:
+        """End with status 1 when the container runtime has another cgroup driver than the agent.
+
+        All that depends on it is decided at a start: the cgroup that is claimed, its pods, every actor's settings.
+        """
+        if driver not in ("", *DRIVERS) or self.tree.stopping:
+            return
+        before, ours = "", self.settings.cgroup_driver
+        try:
+            before = last_start.keep(self.settings, driver)
+        except OSError as error:
+            log.error("cannot save the runtime's cgroup driver for the next start: %s; check ROOT_DIR/nodevisor", error)
+        if driver == ours or (not driver and before != ours):
+            return
+        # A version of it that tells none leaves the choice to the configuration, and ours may be what it told before.
+        theirs = f"cgroup driver is {driver}" if driver else "cgroup driver is the configured one now"
+        text = (
+            f"the container runtime's {theirs}, the agent started with {ours}: "
+            "ending with status 1; start the agent again, as systemd does, and pods go on"
+        )
+        self.note("error", "CgroupDriver", "supervisor", text)
+        self.status = 1
+        self.push(transitions.StopAsked())
 
     def close_for_exec(self) -> None:
         """Save the state and close every socket; processes and lock stay."""
@@ -196,10 +229,9 @@ class Daemon:
         """Return the readable end of a pipe that gets each signal's number."""
         readable, writable = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
         signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD):
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP):
             signal.signal(number, lambda *_: None)
-        for number in (signal.SIGHUP, signal.SIGPIPE):
-            signal.signal(number, signal.SIG_IGN)
+        signal.signal(signal.SIGPIPE, signal.SIG_IGN)
         return readable
 
     # The loop
@@ -235,7 +267,7 @@ class Daemon:
         wakeup = self.tree.next_wakeup()
         reload = self.reload.deadline(time.monotonic()) if self.reload is not None else None
         upgrade = self.upgrade.deadline() if self.upgrade is not None else None
-        rooms = (wakeup, self.service.deadline(), self.faults.deadline(), reload, upgrade)
+        rooms = (wakeup, self.service.deadline(), self.faults.deadline(), reload, upgrade, self._save_due)
         due = [*self.processes.deadlines(), *self.forkserver.deadlines(), *(at for at in rooms if at is not None)]
         if not due:
             return None
@@ -267,7 +299,7 @@ class Daemon:
                     self._carry_out(instruction)
                 except Exception:  # without the others, a Fork may be lost, and its child waits for ever
                     log.exception("cannot carry out %s of %s", type(instruction).__name__, type(event).__name__)
-        if self._dirty:
+        if self._dirty or (self._save_due is not None and time.monotonic() >= self._save_due):
             self._save()  # before the forks: an incarnation in use must never be given again
         while self._forks:
             fork = self._forks.pop(0)
@@ -326,6 +358,8 @@ class Daemon:
         if signal.SIGTERM in numbers or signal.SIGINT in numbers:
             log.log(logs.NOTICE, "stopping; pods go on running")
             self.push(transitions.StopAsked())
+        if signal.SIGHUP in numbers:
+            log.log(logs.NOTICE, "SIGHUP has no effect: changed configuration files are read at once")
         while signal.SIGCHLD in numbers:
             try:
                 pid, status = os.waitpid(-1, WAIT_FLAGS)
@@ -336,7 +370,7 @@ class Daemon:
             if pid == self.forkserver.pid:  # its pidfd reports its end, after its last packets
                 self.forkserver.on_status(status)
             else:
-                self._reaped(pid, status)
+                self._on_wait_status(pid, status)
 
     def _on_forkserver(self) -> None:
         for report in self.forkserver.read():
@@ -345,8 +379,8 @@ class Daemon:
                     self._on_child_forked(forked)
                 case forkclient.ForkFailed(name, incarnation, error):
                     self.push(transitions.ForkFailed(name, incarnation, error))
-                case forkclient.Reaped(pid, status):
-                    self._reaped(pid, status)
+                case forkclient.StatusChanged(pid, status):
+                    self._on_wait_status(pid, status)
                 case forkclient.Loaded(errors):
                     for module, error in errors.items():
                         self.note("error", "ImportFailed", module, f"cannot be imported: {error}")
@@ -382,7 +416,7 @@ class Daemon:
                 log.warning("killing process %d: the forkserver ended before it reported the fork", pid)
                 os.kill(pid, signal.SIGKILL)  # our own child, not reaped: the pid is still its own
 
-    def _reaped(self, pid: int, status: int) -> None:
+    def _on_wait_status(self, pid: int, status: int) -> None:
         process = self.processes.with_pid(pid)
         if process is not None and os.WIFSTOPPED(status):
             self.push(transitions.Halted(process.name, process.incarnation))
@@ -521,7 +555,13 @@ class Daemon:
         try:
             state.save(self._state_path, self._saved)
         except OSError as error:
-            log.error("cannot save %s: %s; free space there", self._state_path, error.strerror)
+            level = logging.ERROR if self._save_due is None else logging.DEBUG  # once in a row
+            log.log(level, "cannot save %s: %s; free space there", self._state_path, error.strerror)
+            self._save_due = time.monotonic() + SAVE_AGAIN_S
+        else:
+            if self._save_due is not None:
+                log.log(logs.NOTICE, "saved %s again", self._state_path)
+            self._save_due = None
         self._dirty = False
 
     def close(self) -> None:

@@ -13,6 +13,7 @@ from proto.agent.supervisor import (
     ActorRow,
     ActorRows,
     AgentHealth,
+    CgroupDriver,
     EndFaults,
     GetAgentHealth,
     GetUpgrade,
@@ -60,6 +61,9 @@ class Daemon(Protocol):
     def push(self, event: transitions.Event) -> None:
         """Queue an event for the state machine."""
 
+    def driver_told(self, driver: str) -> None:
+        """Compare the container runtime's cgroup driver with ours."""
+
 
 SERVE_S = 0.005
 """The most time for messages in one iteration of the loop. The rest waits, and an actor's end is seen in between."""
@@ -105,6 +109,8 @@ def _event_of(received: Received) -> transitions.Event | None:
 def _answer(daemon: Daemon, received: Received) -> None:
     asker = received.asker
     match received.message:
+        case CgroupDriver(name=driver):
+            daemon.driver_told(driver)
         case ListActors(with_memory=with_memory, with_cpu=with_cpu):
             daemon.control.answer(asker, ActorRows(rows=rows(daemon, with_memory=with_memory, with_cpu=with_cpu)))
         case GetAgentHealth():

@@ -9,21 +9,31 @@ configuration, which the kubelet serves on an authenticated port. https://kubern
 
 from __future__ import annotations
 
+import errno
 import logging
 import math
 import select
 import socket
+import time
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
+from proto.common import logs
+from proto.common.health_report import report
 from proto.common.hosts import misdirected
+from proto.common.machine.listening import listen
 
 log = logging.getLogger(__name__)
 
 CONNECTIONS = 32
 REQUEST_BYTES = 4096
 RETRY_S = 5.0
+PAUSE_S = 1.0
+"""Pause of the port while the process can open no file."""
+SAY_S = 60.0
+"""Interval of equal log lines."""
+_NO_MORE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOBUFS)
 _TEXT, _JSON = "text/plain; charset=utf-8", "application/json"
 _PHRASES = {
     200: "OK",
@@ -80,11 +90,7 @@ def _healthz(path: str, query: Mapping[str, list[str]], checks: Mapping[str, str
         if name == path or name not in checks:
             return Answer(404, "404 page not found\n")
         return Answer(500, f"internal server error: {checks[name]}\n") if checks[name] else Answer(200, "ok")
-    wanted = {name: problem for name, problem in checks.items() if name not in query.get("exclude", ())}
-    lines = [f"[-]{name} failed: {problem}" if problem else f"[+]{name} ok" for name, problem in wanted.items()]
-    if any(wanted.values()):
-        return Answer(500, "\n".join([*lines, "healthz check failed", ""]))
-    return Answer(200, "\n".join([*lines, "healthz check passed", ""]) if "verbose" in query else "ok")
+    return Answer(*report(checks, checks, frozenset(query.get("exclude", ())), verbose="verbose" in query))
 
 
 def _host(head: bytes) -> str | None:
@@ -154,24 +160,24 @@ class Healthz:
         self._listener: socket.socket | None = None
         self._epoll = select.epoll()
         self.fd = self._epoll.fileno()
+        self._full = logs.Limited(log, most=1, period_s=SAY_S)
         self.retry_at = 0.0
-        """The monotonic time of the next call of `listen`; infinity once it listens."""
+        """The monotonic time of the next call of `listen`; infinity while it accepts connections."""
 
     def listen(self, now: float) -> None:
-        """Listen on the port. A failure is logged once and retried, as the kubelet does."""
+        """Listen on the port, or go on after a pause. A failure is logged once and retried, as the kubelet does."""
         address, port = self._address
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
         try:
-            self._listener = socket.create_server((address, port), family=family, backlog=CONNECTIONS)
+            listener = self._listener or listen(address, port, CONNECTIONS)
         except OSError as error:
             level = logging.DEBUG if self.retry_at else logging.ERROR
             text = "cannot serve healthz on %s port %d: %s; choose another --healthz-port, or 0 for none"
             log.log(level, text, address, port, error.strerror)
             self.retry_at = now + RETRY_S
             return
-        self._listener.setblocking(False)
-        self._epoll.register(self._listener, select.EPOLLIN)
-        self.retry_at = math.inf
+        listener.setblocking(False)
+        self._epoll.register(listener, select.EPOLLIN)
+        self._listener, self.retry_at = listener, math.inf
 
     @property
     def port(self) -> int:
@@ -189,13 +195,23 @@ class Healthz:
     def _accept(self, listener: socket.socket) -> None:
         try:
             connection, _ = listener.accept()
-        except OSError:  # gone again, or no descriptor left
-            return
+        except OSError as error:
+            if error.errno in _NO_MORE:
+                self._pause(listener, error)
+            return  # else it is gone again
         if len(self._connections) >= CONNECTIONS:
             self._drop(next(iter(self._connections)))
         connection.setblocking(False)
         self._connections[connection.fileno()] = _Connection(connection)
         self._epoll.register(connection, select.EPOLLIN)
+
+    def _pause(self, listener: socket.socket, error: OSError) -> None:
+        """Accept no connection until PAUSE_S is over. The port stays readable: without a pause the loop would spin."""
+        address, port = self._address
+        text = "cannot accept a connection of healthz on %s port %d: %s; trying again every second"
+        self._full.log(logging.WARNING, text, address, port, error.strerror)
+        self._epoll.unregister(listener)
+        self.retry_at = time.monotonic() + PAUSE_S
 
     def _continue(self, fd: int, connection: _Connection) -> None:
         try:

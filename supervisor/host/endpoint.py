@@ -31,8 +31,8 @@ class Runtime(NamedTuple):
     name: str
     version: str
     api_version: str
-    cgroup_driver: str = ""
-    """cgroupfs or systemd; empty when the runtime does not tell."""
+    cgroup_driver: str | None = ""
+    """cgroupfs or systemd; empty: the runtime has no name for it, as containerd 1.x; None: it has not answered."""
 
 
 def find(*endpoints: str, command: Sequence[str] = ()) -> Runtime:

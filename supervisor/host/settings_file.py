@@ -7,7 +7,6 @@ secrets are masked there, and stand in a field of their own for /configz of the 
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -15,27 +14,19 @@ import msgspec
 
 from proto.agent.settings import Settings
 from proto.common import untrusted
+from supervisor.host.replaced_file import replace_file
 
 SETTINGS, CONFIGURATION = "settings.json", "configuration.json"
 
 
 def write(settings: Settings) -> None:
     """Replace settings.json. Raises OSError."""
-    _write(Path(settings.run_dir) / SETTINGS, msgspec.json.encode(settings))
+    replace_file(Path(settings.run_dir) / SETTINGS, msgspec.json.format(msgspec.json.encode(settings)) + b"\n")
 
 
 def write_configuration(run_dir: str, encoded: bytes) -> None:
     """Replace configuration.json, the output of supervisor.cli.agent.start.encoded. Raises OSError."""
-    _write(Path(run_dir) / CONFIGURATION, encoded)
-
-
-def _write(path: Path, encoded: bytes) -> None:
-    """Atomically, mode 0600."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.format(encoded) + b"\n")
-    temporary.replace(path)
+    replace_file(Path(run_dir) / CONFIGURATION, msgspec.json.format(encoded) + b"\n")
 
 
 def read(run_dir: str | Path) -> Settings:

@@ -15,12 +15,14 @@ from typing import NamedTuple
 from actors._cgroup.hierarchy import Hierarchy, parse_mountinfo
 from actors._cgroup.names import qos_cgroup
 from proto.agent.settings import Settings
+from proto.node import runtime
 from supervisor.config.kubeletconfig import loading
+from supervisor.host import last_start, settings_file
 from supervisor.ownership import holders, kubelets, places, pods, ports, processes
 from supervisor.ownership.claims import Claims
 from supervisor.ownership.kubelets import Kubelet
 from supervisor.ownership.places import Place
-from supervisor.ownership.policy import Agent, Facts, LockedPlace, Port
+from supervisor.ownership.policy import Agent, Facts, LockedPlace, Port, RuntimeFacts
 from supervisor.ownership.processes import Inode
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,6 @@ MAX_MOUNTINFO = 1024 * 1024
 UNKNOWN_PORT_S = 1.0
 """Time of repeated checks of a port without a visible process: a killed actor's socket closes a moment later."""
 _POLL_S = 0.05
-_DRIVERS = ("cgroupfs", "systemd")
 
 
 def collect(settings: Settings, tree: Hierarchy, claims: Claims, wanted: Sequence[ports.Wanted]) -> Facts:
@@ -41,7 +42,45 @@ def collect(settings: Settings, tree: Hierarchy, claims: Claims, wanted: Sequenc
         agents=tuple(agents(places.places(settings, tree), own)),
         ports=_ports(wanted),
         pods=tuple(pods.foreign(settings, tree, own)),
+        runtime=last_runtime(settings, tree),
     )
+
+
+def last_runtime(settings: Settings, tree: Hierarchy) -> RuntimeFacts:
+    """Find the container runtime of the last start, and a pod of ours that runs.
+
+    The first source is the file of the last start. The next is the last agent's settings, of a release without that
+    file. The third is the embedded runtime's running containers. Raises OSError as `pods.foreign` does.
+    """
+    last, damaged = None, ""
+    try:
+        last = last_start.read(settings.root_dir)
+    except last_start.DamagedError as error:
+        damaged = str(error)
+    roots = (settings.cgroup_root, last.cgroup_root if last is not None else settings.cgroup_root)
+    embedded = pods.embedded_one(settings.root_dir)
+    present = last is not None and last.boot == last_start.boot_id()
+    former = last.endpoint if last is not None else ""
+    record = str(last_start.path(settings.root_dir))
+    if last is None or not present or last.run_dir == settings.run_dir:
+        # Every start writes settings, also that of a release without the file, which may have run since.
+        if saved := _by_settings(settings):
+            former, record = saved, f"{record} and {settings.run_dir}/{settings_file.SETTINGS}"
+        former = former or (embedded and runtime.EMBEDDED)
+    alive = pods.running_one(settings.root_dir, roots, tree, processes.ancestors(os.getpid())) or embedded
+    hidden = last is not None and not last.cgroups_per_qos and former != runtime.EMBEDDED
+    if not alive and hidden and present:  # no pod outlives a reboot
+        alive = pods.marked_one(settings.root_dir)
+    return RuntimeFacts(former, alive, embedded, damaged, record)
+
+
+def _by_settings(settings: Settings) -> str:
+    """The runtime in the last agent's settings in the run directory; empty without them."""
+    with contextlib.suppress(OSError):
+        last = settings_file.read(settings.run_dir)
+        if last.root_dir == settings.root_dir:
+            return last_start.endpoint_of(last)
+    return ""
 
 
 def locked_places(settings: Settings, claims: Claims) -> Iterator[LockedPlace]:
@@ -114,7 +153,7 @@ def _served(pid: int, kubelet: Kubelet) -> Iterator[Inode]:
     with contextlib.suppress(ValueError, IndexError):
         tree = parse_mountinfo(table)
         # Without a configured driver both drivers' names count: the runtime may have set it.
-        drivers = (configured.cgroup_driver,) if configured.cgroup_driver in _DRIVERS else _DRIVERS
+        drivers = (configured.cgroup_driver,) if configured.cgroup_driver in pods.DRIVERS else pods.DRIVERS
         for driver in drivers:
             paths += tree.paths(qos_cgroup(driver, configured.cgroup_root, "Guaranteed"))
     for path in paths:

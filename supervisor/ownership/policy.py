@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from proto.node.runtime import EMBEDDED
 from supervisor.ownership.places import Place
 
 SHOWN = 3
@@ -70,6 +71,21 @@ class ForeignPod(NamedTuple):
     command: str
 
 
+class RuntimeFacts(NamedTuple):
+    """The container runtime of the last start, and if pods of ours run."""
+
+    former: str = ""
+    """`unix:///PATH` or `embedded`; empty: unknown."""
+    alive: str = ""
+    """A pod of ours with a living process, for messages; empty: none runs."""
+    embedded: str = ""
+    """A container of the embedded runtime that runs, for messages; empty: none runs."""
+    damaged: str = ""
+    """Why the file of the last start cannot be used."""
+    record: str = ""
+    """The paths of the files that name `former`, for messages."""
+
+
 class Facts(NamedTuple):
     """All collected facts."""
 
@@ -77,6 +93,7 @@ class Facts(NamedTuple):
     agents: tuple[Agent, ...] = ()
     ports: tuple[Port, ...] = ()
     pods: tuple[ForeignPod, ...] = ()
+    runtime: RuntimeFacts = RuntimeFacts()
 
 
 class Own(NamedTuple):
@@ -86,6 +103,8 @@ class Own(NamedTuple):
     run_dir: str
     root_dir: str
     take_over: bool = False
+    endpoint: str = ""
+    """The chosen container runtime: `unix:///PATH` or `embedded`; empty: none is chosen."""
 
 
 class Decision(NamedTuple):
@@ -98,13 +117,15 @@ class Decision(NamedTuple):
 
 
 def decide(facts: Facts, own: Own) -> Decision:
-    """Check, in this order: locked places, agents without a lock, ports, pods without a mark of ours."""
+    """Check, in this order: locked places, agents without a lock, ports, our pods' runtime, pods without a mark."""
     serious = [one for one in facts.locked if _can_be_an_agent(one.by, own.uid)]
     warnings = tuple(_harmless(one) for one in facts.locked if one not in serious)
+    warnings += _abandoned(facts.runtime, own.endpoint)
     refusal = (
         _claimed(serious, own)
         or _served(facts.agents)
         or _ports_taken(facts.ports)
+        or _other_runtime(facts.runtime, own.endpoint)
         or ("" if own.take_over else _unknown_pods(facts.pods, own))
     )
     if refusal:
@@ -187,6 +208,33 @@ def _ports_taken(ports: tuple[Port, ...]) -> str:
         parts.append(f"port {port.number} is in use by {who}")
     options = ", ".join(_once(port.option for port in ports))
     return f"{' and '.join(parts)}; stop it, or choose another port with {options}"
+
+
+def _other_runtime(last: RuntimeFacts, chosen: str) -> str:
+    """The refusal of another runtime than that of pods that run: it would start each of them a second time."""
+    if not last.alive or not last.former or chosen in ("", last.former):
+        return ""
+    return (
+        f"container runtime {last.former} runs pods of ours ({last.alive}), and {chosen} would start them a second "
+        f"time; start with --container-runtime-endpoint={last.former}, or end the pods before the change (drain the "
+        f"node, and take the manifests away). If both are one runtime, remove {last.record}"
+    )
+
+
+def _abandoned(last: RuntimeFacts, chosen: str) -> tuple[str, ...]:
+    """The warning of containers that an older release has left on the embedded runtime."""
+    if not last.embedded or chosen in ("", EMBEDDED):
+        return ()
+    return (f"{last.embedded}, runs, and no agent will manage it on {chosen}; if it is not needed, kill that process",)
+
+
+def lost_runtime(last: RuntimeFacts) -> str:
+    """The refusal to choose a runtime while pods of ours run on an unknown or silent runtime."""
+    why = last.damaged or "no container runtime answers on the usual sockets"
+    return (
+        f"{why}, and pods of ours run ({last.alive}): another runtime would start them a second time; start theirs, "
+        "and name it with --container-runtime-endpoint"
+    )
 
 
 def _unknown_pods(pods: tuple[ForeignPod, ...], own: Own) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from proto.common.machine import procfs
+from proto.common.machine.listening import plain
 from supervisor.ownership import processes
 from supervisor.ownership.policy import Port, Process
 
@@ -57,16 +58,17 @@ def _address(text: str) -> str:
 
 
 def collides(wanted: Wanted, listener: Listener) -> bool:
-    """True if the two cannot both listen: one port, and equal addresses or a wildcard."""
+    """True if the two cannot both listen: one port, and equal addresses or a wildcard.
+
+    Our sockets on a wildcard have both families (`proto.common.machine.listening`). Another process's socket on :: may
+    have them, too, which the kernel's table does not say; its socket on 0.0.0.0 has IPv4 alone.
+    """
     if wanted.number != listener.number:
         return False
-    ours, theirs = ipaddress.ip_address(wanted.address), ipaddress.ip_address(listener.address)
-    if isinstance(theirs, ipaddress.IPv6Address) and theirs.ipv4_mapped is not None:
-        theirs = theirs.ipv4_mapped
-    if ours.version == theirs.version:
-        return ours == theirs or ours.is_unspecified or theirs.is_unspecified
-    # A socket on :: also accepts IPv4. A socket on one address of the other family does not collide.
-    return any(one.version == 6 and one.is_unspecified for one in (ours, theirs))
+    ours, theirs = (ipaddress.ip_address(plain(one.address)) for one in (wanted, listener))
+    if ours.is_unspecified or ours == theirs:
+        return True
+    return theirs.is_unspecified and theirs.version in (ours.version, 6)
 
 
 def taken(wanted: Iterable[Wanted], own: int) -> list[Port]:

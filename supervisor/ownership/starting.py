@@ -9,10 +9,11 @@ from collections.abc import Sequence
 from actors._cgroup.hierarchy import Hierarchy, hierarchy
 from proto.agent.settings import Settings
 from proto.common import logs
+from supervisor.host import last_start
 from supervisor.ownership import facts, places, pods, ports
 from supervisor.ownership.claims import Claims
 from supervisor.ownership.held_claims import HeldClaim
-from supervisor.ownership.policy import Own, decide
+from supervisor.ownership.policy import Own, RuntimeFacts, decide
 
 log = logging.getLogger(__name__)
 
@@ -38,18 +39,34 @@ def _wanted(flag: str, place: str) -> ports.Wanted:
     return ports.Wanted(flag, address.strip("[]") or "127.0.0.1", int(number or 0))
 
 
-def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[HeldClaim, ...]:
-    """Lock everything that the agent owns, for as long as it runs. Raises OwnershipError."""
+def runtime_facts(settings: Settings) -> RuntimeFacts:
+    """The container runtime of the last start, and if pods of ours run. Raises OwnershipError."""
     try:
-        tree = hierarchy()
+        found = facts.last_runtime(settings, _tree())
+    except OSError as error:
+        raise OwnershipError(f"cannot start: cannot find out if pods of ours run: {error}; try again") from error
+    if found.damaged:
+        log.warning("%s; the last start's container runtime is %s", found.damaged, found.former or "not known")
+    return found
+
+
+def _tree() -> Hierarchy:
+    try:
+        return hierarchy()
     except (OSError, ValueError, IndexError) as error:
         log.warning("cannot read where cgroups are mounted: %s; the cgroup of the pods is not claimed", error)
-        tree = Hierarchy(unified=False, mounts={})
+        return Hierarchy(unified=False, mounts={})
+
+
+def claim(settings: Settings, wanted: Sequence[ports.Wanted], *, take_over: bool) -> tuple[HeldClaim, ...]:
+    """Lock everything that the agent owns, for as long as it runs. Raises OwnershipError."""
+    tree = _tree()
     claims = Claims()
     try:
         claims.take(places.places(settings, tree))
         seen = facts.collect(settings, tree, claims, wanted)
-        own = Own(os.geteuid(), os.path.realpath(settings.run_dir), settings.root_dir, take_over)
+        endpoint = last_start.endpoint_of(settings)
+        own = Own(os.geteuid(), os.path.realpath(settings.run_dir), settings.root_dir, take_over, endpoint)
         decision = decide(seen, own)
         for warning in decision.warnings:
             log.warning("%s", warning)

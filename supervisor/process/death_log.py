@@ -73,13 +73,16 @@ def _halve(path: Path) -> None:
 
 
 def read(directory: Path) -> list[Death]:
-    """All entries, oldest first. A line that is cut or damaged is left out."""
+    """All entries, oldest first; none without a log. A line that is cut or damaged is left out. Raises OSError."""
     try:
-        lines = (directory / NAME).read_bytes()[-2 * MAX_BYTES :].splitlines()
-    except OSError:
+        fd = os.open(directory / NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
         return []
+    with open(fd, "rb") as file:
+        file.seek(max(0, os.fstat(fd).st_size - 2 * MAX_BYTES))
+        content = file.read(2 * MAX_BYTES)
     found = []
-    for line in lines:
+    for line in content.splitlines():
         with contextlib.suppress(msgspec.DecodeError):
             found.append(untrusted.decode_json(line, Death))
     return found

@@ -24,7 +24,7 @@ import msgpack
 import msgspec
 
 from proto.agent.settings import Settings
-from proto.common.interpreter import clear_type_cache
+from proto.common.interpreter import UTF8, clear_type_cache
 from proto.common.machine import procfs
 from supervisor.process import forkserver
 from supervisor.process.forkserver import PACKET_BYTES, Init
@@ -33,7 +33,8 @@ log = logging.getLogger(__name__)
 
 ANSWER_DEADLINE_S = 3.0
 """A forkserver without an answer for this long is replaced. A fork takes milliseconds."""
-LOAD_DEADLINE_S = 60.0
+LOAD_S = 60.0
+"""Time for the imports of a forkserver, unless its predecessors needed more."""
 
 ENVIRONMENT = {
     # glibc makes an arena for each thread that allocates at the same time as another. Children do not share arenas.
@@ -82,14 +83,14 @@ class ForkFailed:
 
 
 @dataclass(frozen=True, slots=True)
-class Reaped:
-    """A child's wait status: it ended, or a signal stopped or continued it."""
+class StatusChanged:
+    """A process of this agent ended, or a signal stopped or continued it; as waitpid(2) tells."""
 
     pid: int
     wait_status: int
 
 
-Report = Loaded | ChildForked | ForkFailed | Reaped
+Report = Loaded | ChildForked | ForkFailed | StatusChanged
 
 
 class ForkClient:
@@ -104,6 +105,7 @@ class ForkClient:
         *,
         by_fork: bool = False,
         listeners: tuple[int, ...] = (),
+        load_s: float = LOAD_S,
     ) -> None:
         """`by_fork` copies this process, which must have one thread and no ZeroMQ context.
 
@@ -111,6 +113,7 @@ class ForkClient:
         """
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._sock = ours
+        self._load_s = load_s
         self.loaded = False
         self.unanswered: deque[tuple[str, int]] = deque()
         """Forks requested and not answered, oldest first."""
@@ -155,7 +158,7 @@ class ForkClient:
     def deadline(self) -> float | None:
         """The monotonic time of its next answer at the latest; None while it owes none."""
         if not self.loaded:
-            return self._waiting_since + LOAD_DEADLINE_S
+            return self._waiting_since + self._load_s
         return self._waiting_since + ANSWER_DEADLINE_S if self.unanswered else None
 
     def read(self, now: float) -> list[Report] | None:
@@ -194,7 +197,7 @@ class ForkClient:
                 self._answered(name, incarnation)
                 return ForkFailed(name, incarnation, error)
             case ["exited", int(pid), int(status)]:
-                return Reaped(pid, status)
+                return StatusChanged(pid, status)
         raise ValueError(f"it is {packet!r}")
 
     def _opened(self, pid: int) -> int:
@@ -219,7 +222,7 @@ class ForkClient:
 
 
 def _spawn(socket_fd: int) -> int:
-    argv = [sys.executable, "-P", "-c", _BOOT, json.dumps(sys.path), str(socket_fd), str(os.getpid())]
+    argv = [sys.executable, *UTF8, "-P", "-c", _BOOT, json.dumps(sys.path), str(socket_fd), str(os.getpid())]
     null = (os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0)
     return os.posix_spawn(sys.executable, argv, {**os.environ, **ENVIRONMENT}, file_actions=[null])
 

@@ -19,13 +19,15 @@ from proto.agent.settings import Settings
 from proto.common.backoff import Backoff, BackoffHistory
 from proto.common.machine import procfs
 from supervisor.process import state
-from supervisor.process.forkclient import ForkClient, Report
+from supervisor.process.forkclient import LOAD_S, ForkClient, Report
 
 log = logging.getLogger(__name__)
 
 STABLE_S = 10.0
 """A forkserver that lived this long is replaced at once; otherwise with back-off."""
 END_WAIT_S = 2.0
+MOST_LOAD_S = 960.0
+"""Longest time for the imports. After a forkserver that exceeds its time its successor has twice as long."""
 STOPPED_S = 0.5
 """From a signal that stops it to its replacement. The next death of an actor would wait for it."""
 
@@ -54,6 +56,7 @@ class ForkserverManager:
         self._backoff = Backoff(initial_s=0.2, factor=2.0, cap_s=10.0, jitter=0.1)
         self._history = BackoffHistory()
         self._start_at: float | None = None
+        self._load_s = LOAD_S
         self._waiting: list[tuple[str, int]] = []
         self._client: ForkClient | None = None
         self.incarnation = incarnation
@@ -98,7 +101,13 @@ class ForkserverManager:
         self._stopped_at = None
         by_fork = self._by_fork and self.restarts == 0
         self._client = ForkClient(
-            self._settings, self._preload, self._entry, self.started, by_fork=by_fork, listeners=self._listeners
+            self._settings,
+            self._preload,
+            self._entry,
+            self.started,
+            by_fork=by_fork,
+            listeners=self._listeners,
+            load_s=self._load_s,
         )
         self._poller.register(self._client.fileno(), zmq.POLLIN)
         self._poller.register(self._client.pidfd, zmq.POLLIN)
@@ -145,6 +154,9 @@ class ForkserverManager:
         client, self._client = self._client, None
         if client is None:
             return []
+        if not client.loaded and self.started + self._load_s <= time.monotonic():
+            log.warning("the forkserver has not imported everything within %g s: the machine is slow", self._load_s)
+            self._load_s = min(2 * self._load_s, MOST_LOAD_S)
         self._poller.unregister(client.fileno())
         self._poller.unregister(client.pidfd)
         _end(client, signal.SIGKILL)

@@ -30,6 +30,9 @@ DISK = (74, 75, 82, 83, 162, 277, 267)
 SLEEPS = (35, 230, 101, 115)
 """Numbers of system calls, of x86-64 and then of arm64."""
 
+ENDED = ("Z", "X", "x")
+"""States in proc(5) of threads that run no more. faulthandler can crash a process whose other threads run."""
+
 _IDLE = re.compile(
     r'File ".*/(threading|queue|selectors|socket|concurrent/futures/thread|messaging/loop|process/thread_pool)\.py", '
     r"line \d+ in "
@@ -61,7 +64,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
 def name(seen: Seen) -> Stall:
     """The stall of a process."""
-    threads = {one.tid: one for one in seen.last.threads}
+    threads = {one.tid: one for one in seen.last.threads if one.state not in ENDED}
     if not threads:
         return Stall("gone", "the process has ended")
     if any(one.state in ("T", "t") for one in threads.values()):

@@ -22,6 +22,8 @@ from proto.common.machine import procfs
 log = logging.getLogger(__name__)
 
 END_WAIT_S = 2.0
+MOST_BYTES = 4 << 20
+"""Largest file that is read: a thousand times a usual one."""
 
 
 class Entry(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,17 +44,30 @@ class Saved(msgspec.Struct, frozen=True, kw_only=True):
 def load(path: Path) -> Saved:
     """Load the file; empty if there is none.
 
-    A file that cannot be read is renamed to `.bad`. Incarnations then continue from the present time in seconds, which
-    is above every earlier number.
+    What cannot be read is renamed to `.bad`, or to a new name that ends so. Incarnations then continue from the present
+    time in seconds, which is above every earlier number.
     """
     try:
-        return untrusted.decode_json(path.read_bytes(), Saved)
+        return untrusted.decode_json(untrusted.read_file(path, MOST_BYTES), Saved)
     except FileNotFoundError:
         return Saved()
     except (OSError, msgspec.DecodeError) as error:
-        log.error("cannot read %s: %s; renamed it to .bad, incarnations go on from the time of day", path, error)
-        path.replace(path.with_suffix(".bad"))
+        log.error("cannot read %s: %s; %s, incarnations go on from the time of day", path, error, _rename_bad(path))
         return Saved(actors={"*": Entry(incarnation=int(time.time()))})
+
+
+def _rename_bad(path: Path) -> str:
+    """Rename the file. Returns what was done, for the log."""
+    problem = ""
+    # A file takes no directory's name, nor a directory a file's.
+    for bad in (path.with_suffix(".bad"), path.with_name(f"{path.stem}-{time.time_ns()}.bad")):
+        try:
+            path.replace(bad)
+        except OSError as error:
+            problem = f"cannot rename it: {error.strerror}; remove it"
+        else:
+            return f"renamed it to {bad.name}"
+    return problem
 
 
 def incarnations(saved: Saved) -> dict[str, int]:
@@ -91,7 +106,11 @@ def end_leftovers(saved: Saved) -> list[str]:
             ended.append(running.pop(fd))
     for fd, name in running.items():
         os.close(fd)
-        log.error("cannot end the former %s (pid %d): SIGKILL did not end it", name, saved.actors[name].pid)
+        log.error(
+            "cannot end the former %s (pid %d): SIGKILL did not end it; going on beside it",
+            name,
+            saved.actors[name].pid,
+        )
     return ended
 
 

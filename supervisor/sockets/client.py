@@ -23,6 +23,7 @@ import zmq
 
 from proto.agent import console_roles
 from proto.agent.supervisor import EVENTS, ActorRow, ListActors
+from proto.common.machine import procfs
 from proto.wire import codec
 from proto.wire.envelope import Header, Kind
 from proto.wire.errors import ActorDead, ActorError, AskTimeout, Failure, ProtocolError, Refused, from_failure
@@ -33,8 +34,14 @@ R = TypeVar("R", bound=Message)
 SOURCE = "console"
 RETRY_S = 0.02
 """Between two checks for an actor that restarts; a restart takes some 10 ms."""
+AWAY_S = 30.0
+"""The longest time for which a supervisor that starts, or executes its next self, keeps its followers waiting."""
+LOOK_MS = 500
+"""Between two looks for the supervisor while a followed publisher is away."""
 TELL_S = 1.0
 """The longest wait for a tell to be sent."""
+LONGEST_WAIT_S = 3600.0
+"""The longest single wait of a longer one: the kernel takes milliseconds in 32 bits."""
 _LONGEST_PATH = 107  # bytes; sun_path of sockaddr_un less its final NUL
 
 
@@ -83,18 +90,26 @@ class Client:
     def ask(self, target: str, request: Request[R], timeout_s: float = 5.0) -> R:
         """Ask `target` (`supervisor`, or an actor's name) and wait for its answer, `timeout_s` seconds at most.
 
-        Raises CannotReach at once when no agent runs, and after the deadline when the actor did not become ready.
-        Raises NoSuchActor for an unknown name, and ActorDead when the target ended before its answer. Also raises
-        AskTimeout, Refused, and ProtocolError when one side cannot decode the other's message.
+        Raises CannotReach at once when no agent runs. After the deadline it does so for an actor that is not ready, and
+        for a supervisor without sockets. Raises NoSuchActor for an unknown name, and ActorDead when the target ended
+        before its answer. Also raises AskTimeout, Refused, and ProtocolError when one side cannot decode the other's
+        message. A question that only reads is asked again of a supervisor that executes its next self.
         """
-        self.check_role(type(request).__name__)
+        name = type(request).__name__
+        self.check_role(name)
         deadline = time.monotonic() + timeout_s
-        self._wait_for(target, deadline)
-        with self._connect(zmq.DEALER, self.path_of(target)) as (peer, gone):
-            answer = self._exchange(peer, gone, target, request, deadline)
-        if answer is None:
-            raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s")
-        return answer
+        while True:
+            self._wait_for(target, deadline)
+            try:
+                with self._connect(zmq.DEALER, self.path_of(target)) as (peer, gone):
+                    answer = self._exchange(peer, gone, target, request, deadline)
+            except ActorDead:
+                if target == "supervisor" and name in console_roles.READ and self.supervisor_pid():
+                    continue
+                raise
+            if answer is None:
+                raise AskTimeout(f"cannot get an answer: {target} gave none within {timeout_s:g} s")
+            return answer
 
     def round_trips(self, target: str, request: Request[Any], count: int, timeout_s: float) -> list[float]:
         """Seconds of `count` asks in turn over one connection, all within `timeout_s`. Raises as `ask`."""
@@ -117,7 +132,7 @@ class Client:
         header = codec.encode_header(Kind.ASK, type(request).__name__, SOURCE, 0, next(self._correlations))
         peer.send_multipart([header, codec.encode(request)])
         while (left_s := deadline - time.monotonic()) > 0:
-            ready = _wait(peer, gone, int(left_s * 1000) + 1)
+            ready = _wait(peer, gone, int(min(left_s, LONGEST_WAIT_S) * 1000) + 1)
             if peer in ready:  # first: an answer before the end counts
                 return self._decode_answer(peer.recv_multipart(), request)
             if gone in ready:
@@ -142,9 +157,12 @@ class Client:
         if (self.role or needs_debug) and not console_roles.allows(self.role, name):
             raise Refused("Forbidden", console_roles.refusal(self.role, name), retry=False)
 
-    def events(self) -> Iterator[Message]:
-        """Yield the supervisor's events from now on, PeerStates first. Raises CannotReach when the supervisor ends."""
-        self._wait_for("supervisor", 0.0)
+    def events(self) -> Generator[Message, None, None]:
+        """Yield the supervisor's events from now on, PeerStates first, also across an upgrade.
+
+        Raises CannotReach when the supervisor ends.
+        """
+        self._wait_for("supervisor", time.monotonic() + AWAY_S)
         for _, frames in self._subscribe({"supervisor": self.run_dir / "world.sock"}):
             header = codec.decode_header(frames[1])
             kind = EVENTS.get(header.type)
@@ -174,6 +192,26 @@ class Client:
         """True when a supervisor listens."""
         return not self._connect_error("supervisor")
 
+    def supervisor_pid(self) -> int:
+        """The pid of the supervisor that holds the run directory's lock; 0 when none does, or this user may not see it.
+
+        It holds the lock from its start to its end, also while it has no sockets: as it starts, and in an upgrade.
+        """
+        lock = self.run_dir / "lock"
+        try:
+            with lock.open("rb") as file:
+                pid = int(file.read(32))
+        except (OSError, ValueError):
+            return 0
+        return pid if procfs.has_open(pid, lock) else 0
+
+    def gone(self) -> str:
+        """Why no agent runs; empty when one runs, starts, or cannot be seen."""
+        code = self._connect_error("supervisor")
+        if code not in (errno.ENOENT, errno.ECONNREFUSED) or self.supervisor_pid():
+            return ""
+        return "it was stopped" if code == errno.ENOENT else "its supervisor ended without a stop"
+
     def path_of(self, target: str) -> Path:
         """The path of a target's socket."""
         return self.run_dir / ("control.sock" if target == "supervisor" else f"{target}.sock")
@@ -181,14 +219,18 @@ class Client:
     # Availability
 
     def _wait_for(self, target: str, deadline: float) -> None:
-        """Return once `target` listens. Waits for actors that the supervisor lists, and never for the supervisor."""
+        """Return once `target` listens. Waits for actors that the supervisor lists, and for a supervisor that is there.
+
+        That one has no sockets while it starts, and while it executes its next self.
+        """
         while True:
             problem = self._connect_error(target)
             if not problem:
                 return
             supervisor_problem = problem if target == "supervisor" else self._connect_error("supervisor")
             if supervisor_problem:
-                raise CannotReach(self._not_running(supervisor_problem))
+                self._wait_for_supervisor(supervisor_problem, deadline)
+                continue
             names = [row.name for row in self.actors()]
             if target not in names:
                 raise NoSuchActor(f"cannot reach {target}: no such actor; there are {', '.join(names[2:]) or 'none'}")
@@ -197,6 +239,22 @@ class Client:
                     f"cannot reach {target}: it is not in service; `supervisor ps --run-dir {self.run_dir}` says why"
                 )
             time.sleep(RETRY_S)
+
+    def _wait_for_supervisor(self, problem: int, deadline: float) -> None:
+        """Return once a supervisor without sockets listens. Raises CannotReach when there is none, and past `deadline`.
+
+        `problem`: the errno of the last try.
+        """
+        while problem:
+            pid = self.supervisor_pid() if problem in (errno.ENOENT, errno.ECONNREFUSED) else 0
+            if not pid:
+                raise CannotReach(self._not_running(problem))
+            if time.monotonic() >= deadline:
+                raise CannotReach(
+                    f"cannot reach the agent: its supervisor, pid {pid}, is starting or being upgraded; try again"
+                )
+            time.sleep(RETRY_S)
+            problem = self._connect_error("supervisor")
 
     def _connect_error(self, target: str) -> int:
         """Return 0 when the target listens, else the errno. ZeroMQ itself would retry for ever."""
@@ -255,7 +313,11 @@ class Client:
     def _subscribe(
         self, paths: Mapping[str, Path], topics: Iterable[bytes] = (b"",)
     ) -> Iterator[tuple[str, list[bytes]]]:
-        """Frames of several publishers by their names; topics are the beginnings of the first frames."""
+        """Frames of several publishers by their names; topics are the beginnings of the first frames.
+
+        A publisher that ends is waited for, and ZeroMQ connects again by itself: an actor restarts, and a supervisor
+        executes its next self. Raises CannotReach when the supervisor has ended.
+        """
         with contextlib.ExitStack() as stack:
             poller = zmq.Poller()
             owners: dict[Any, tuple[str, bool]] = {}
@@ -264,20 +326,19 @@ class Client:
                 for socket_, is_stream in ((stream, True), (gone, False)):
                     poller.register(socket_, zmq.POLLIN)
                     owners[socket_] = (name, is_stream)
+            away: set[str] = set()
             while True:
-                for ready, _ in poller.poll():
+                found = poller.poll(LOOK_MS if away else None)
+                for ready, _ in found:
                     name, is_stream = owners[ready]
                     frames = ready.recv_multipart()
                     if is_stream:
+                        away.discard(name)
                         yield name, frames
                     else:
-                        self._lost(name)
-
-    def _lost(self, publisher: str) -> None:
-        """Raise CannotReach after a publisher's end, unless it is an actor that the supervisor restarts."""
-        code = self._connect_error("supervisor")
-        if publisher == "supervisor" or code:
-            raise CannotReach(self._not_running(code or errno.ECONNREFUSED))
+                        away.add(name)
+                if away:
+                    self._wait_for_supervisor(self._connect_error("supervisor"), time.monotonic() + AWAY_S)
 
 
 def _wait(peer: zmq.Socket[bytes], gone: zmq.Socket[bytes], timeout_ms: int | None = None) -> dict[Any, int]:

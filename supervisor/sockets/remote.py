@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, TypeVar
 
 import msgpack
@@ -72,7 +72,7 @@ class RemoteClient(Client):
         header = codec.encode_header(Kind.TELL, name, SOURCE, 0)
         self._connection().send([target.encode(), header, codec.encode(message)])
 
-    def events(self) -> Iterator[Message]:
+    def events(self) -> Generator[Message, None, None]:
         """The supervisor's events from now on, PeerStates first."""
         for frames in self._follow([WORLD]):
             if len(frames) != 4 or (kind := EVENTS.get(codec.decode_header(frames[2]).type)) is None:

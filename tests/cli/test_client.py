@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import os
+import socket
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -27,6 +31,12 @@ def test_ask_gets_its_answer_and_names_the_asker(run_dir: Path) -> None:
     assert (header.version, header.kind, header.source, header.incarnation) == (VERSION, Kind.ASK, "console", 0)
 
 
+@pytest.mark.parametrize("timeout_s", [1e300, float("inf")])
+def test_ask_takes_a_timeout_without_an_end(run_dir: Path, timeout_s: float) -> None:
+    with FakeAgent(run_dir, {"probe": lambda _: Pong(mailbox=7)}), Client(run_dir) as client:
+        assert client.ask("probe", Ping(), timeout_s) == Pong(mailbox=7)
+
+
 def test_missing_agent_is_reported_at_once(run_dir: Path) -> None:
     began = time.monotonic()
     with Client(run_dir) as client, pytest.raises(CannotReach) as caught:
@@ -41,6 +51,80 @@ def test_stale_socket_is_reported_at_once(run_dir: Path) -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
     with Client(run_dir) as client, pytest.raises(CannotReach, match="nothing listens"):
         client.ask("supervisor", ListActors(), timeout_s=30)
+
+
+@pytest.fixture
+def locked(run_dir: Path) -> Iterator[int]:
+    """This process is the supervisor of the run directory."""
+    lock = run_dir / "lock"
+    with lock.open("w") as file:
+        file.write(f"{os.getpid()}\n")
+        file.flush()
+        yield os.getpid()
+
+
+def test_supervisor_without_sockets_is_waited_for(run_dir: Path, locked: int) -> None:
+    """It starts, or executes its next self."""
+    agent = FakeAgent(run_dir, {"probe": lambda _: Pong(mailbox=7)})
+    later = threading.Timer(0.3, agent.__enter__)
+    later.start()
+    try:
+        with Client(run_dir) as client:
+            assert client.ask("probe", Ping(), 10.0) == Pong(mailbox=7)
+            assert client.supervisor_pid() == locked
+    finally:
+        later.join()
+        agent.end()
+
+
+def test_supervisor_that_stays_away_is_said_after_the_deadline(run_dir: Path, locked: int) -> None:
+    with Client(run_dir) as client, pytest.raises(CannotReach) as caught:
+        client.ask("supervisor", ListActors(), 0.2)
+    assert str(caught.value) == (
+        f"cannot reach the agent: its supervisor, pid {locked}, is starting or being upgraded; try again"
+    )
+    assert Client(run_dir).gone() == ""
+
+
+def test_run_directory_without_a_supervisor_says_how_it_ended(run_dir: Path) -> None:
+    (run_dir / "lock").write_text("1\n")  # of a process that has not the file open
+    assert Client(run_dir).supervisor_pid() == 0
+    assert Client(run_dir).gone() == "it was stopped"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(run_dir / "control.sock"))
+    assert Client(run_dir).gone() == "its supervisor ended without a stop"
+
+
+def test_question_is_asked_again_of_the_supervisors_next_self(run_dir: Path, locked: int) -> None:
+    assert locked
+    first = FakeAgent(run_dir, {})
+    second = FakeAgent(run_dir, {})
+
+    def leave(_: Message) -> None:
+        first._stop.set()
+        threading.Timer(0.2, second.__enter__).start()
+
+    first.answers["supervisor"] = leave
+    with first, Client(run_dir) as client:
+        try:
+            assert [row.name for row in client.actors()] == ["supervisor", "forkserver"]
+        finally:
+            second.end()
+
+
+def test_followers_go_on_with_the_supervisors_next_self(run_dir: Path, locked: int) -> None:
+    assert locked
+    second = FakeAgent(run_dir, {})
+    later = threading.Timer(0.3, second.__enter__)
+    with Client(run_dir) as client, contextlib.closing(client.events()) as stream:
+        with FakeAgent(run_dir, {}):
+            assert isinstance(next(stream), PeerStates)
+        later.start()
+        try:
+            assert isinstance(next(stream), PeerStates)
+        finally:
+            later.join()
+            second.end()
 
 
 def test_run_dir_too_long_for_a_socket_is_an_error(tmp_path: Path) -> None:

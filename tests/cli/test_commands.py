@@ -103,6 +103,53 @@ def test_every_command_has_help(command: str, runner: CliRunner) -> None:
     assert "--run-dir" in result.stdout
 
 
+@pytest.mark.parametrize(
+    ("word", "said"),
+    [
+        ("pod", "No such command 'pod'. Did you mean: pods?"),
+        ("stat", "No such command 'stat'. Did you mean: state, start, restart?"),
+        ("xyz", "No such command 'xyz'.\n"),
+        ("-x", "No such option"),
+    ],
+)
+def test_unknown_command_is_answered_with_similar_ones(word: str, said: str, runner: CliRunner) -> None:
+    result = runner.invoke(group, [word])
+    assert result.exit_code == 2
+    assert said in result.stderr
+
+
+@pytest.mark.parametrize("value", ["nan", "inf", "1e300", "-1", "x"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["restart", "status"],
+        ["stop"],
+        ["kill", "status"],
+        ["start", "status"],
+        ["ask", "status", "ListPods"],
+        ["eval", "status", "1", "--role", "debug"],
+    ],
+    ids=lambda arguments: arguments[0],
+)
+def test_impossible_timeout_is_refused_before_the_request(
+    arguments: list[str], value: str, runner: CliRunner, run_dir: Path
+) -> None:
+    with agent_with(run_dir) as agent:
+        result = run(runner, run_dir, *arguments, "--timeout", value)
+    assert isinstance(result.exception, SystemExit)
+    if arguments[0] != "start":  # its flags are the kubelet's: exit code and text, too
+        assert result.exit_code == 2
+        assert "Invalid value for '--timeout'" in result.stderr
+    assert result.exit_code != 0
+    assert agent.asked == []
+
+
+def test_bench_refuses_seconds_that_are_no_number(runner: CliRunner, run_dir: Path) -> None:
+    result = run(runner, run_dir, "bench", "--seconds", "nan")
+    assert result.exit_code == 2
+    assert "Invalid value for '--seconds': 'nan' is not a valid number." in result.stderr
+
+
 def test_the_run_dir_may_come_from_the_environment(
     runner: CliRunner, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -52,6 +52,7 @@ def test_the_consoles_run_dir_wins_over_the_environments(
         ("", 0, ""),
         ("  # nothing", 0, ""),
         ("nonsense", 2, "No such command"),
+        ("pod", 2, "No such command 'pod'. Did you mean: pods? See `help`."),
         ("ps --nonsense", 2, "No such option '--nonsense'. See `help ps`."),
         ("ps 'open", 2, "cannot parse the line"),
         ("start", 2, "cannot run start in the console"),
@@ -87,6 +88,11 @@ def test_help_is_the_commands_help(run_dir: Path, capsys: pytest.CaptureFixture[
         ("logs web-node -c ", ["c"]),
         ("pods -o ", ["json", "yaml"]),
         ("logs --ta", ["--tail"]),
+        ("why p", ["pod/"]),
+        ("why pod/w", ["pod/web-node"]),
+        ("why actor/s", ["actor/status"]),
+        ("events --for pod/a/t", ["pod/a/twice"]),
+        ("events --for n", ["node/"]),
         ("ps 'open", []),
     ],
 )
@@ -94,6 +100,11 @@ def test_completion_knows_commands_options_actors_and_pods(line: str, words: lis
     pods = Pods(pods=(make_pod(), make_pod("twice", "a"), make_pod("twice", "b")))
     with FakeAgent(run_dir, {"status": lambda _: pods}):
         assert sorted(word for word, _ in complete(line, str(run_dir))) == words
+
+
+def test_help_names_the_program(run_dir: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run_line("help", str(run_dir)) == 0
+    assert capsys.readouterr().out.startswith("Usage: supervisor [OPTIONS] COMMAND")
 
 
 def test_completion_is_silent_without_an_agent(run_dir: Path) -> None:

@@ -64,6 +64,11 @@ def values(*arguments: str) -> dict[str, Any]:
             },
         ),
         (
+            ["--register-with-taints=a=b:NoSchedule", "--register-with-taints=c=d:NoExecute"],
+            {"register-with-taints": [{"key": "c", "value": "d", "effect": "NoExecute"}]},
+        ),
+        (["--register-with-taints=a:NoSchedule", "--register-with-taints="], {"register-with-taints": []}),
+        (
             ["--reserved-memory=0:memory=1Gi,hugepages-1M=2Gi"],
             {"reserved-memory": [{"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-1M": "2Gi"}}]},
         ),
@@ -103,6 +108,7 @@ def test_a_flag_has_the_kubelets_syntax(arguments: list[str], expected: dict[str
         (["--kube-reserved=cpu"], "expected KEY=VALUE, not 'cpu'"),
         (["--feature-gates=A=perhaps"], "expected A=true or A=false, not A=perhaps"),
         (["--register-with-taints=a=b"], "expected KEY[=VALUE]:EFFECT"),
+        (["--register-with-taints=a:NoSchedule,"], "expected KEY[=VALUE]:EFFECT"),
         (["--register-with-taints=a:Never"], "NoSchedule, PreferNoSchedule, NoExecute"),
         (["--reserved-memory=x"], "expected NUMA_NODE:TYPE=QUANTITY"),
         (["--reserved-memory=0:cpu=1"], "expected memory or hugepages-SIZE, not 'cpu'"),

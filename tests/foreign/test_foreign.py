@@ -34,7 +34,7 @@ from tests.containerd.images import busybox, write_archive
 from tests.containerd.pods import container_config, sandbox_config
 from tests.foreign.machine import Machine, machine
 from tests.foreign.theirs import Theirs, theirs
-from tests.harness import wait_for
+from tests.harness import stop_process, wait_for
 
 BESIDE_S = float(os.environ.get("NODEVISOR_FOREIGN_S", "0"))
 pytestmark = [
@@ -405,7 +405,7 @@ def test_pods_without_marks_are_reported_until_a_source_has_them(containerd: Con
         agent.write("unwanted", pod("unwanted"))
         wait_for(lambda: all(is_ready(agent.pod(name)) for name in ("wanted", "unwanted")), 30, "both run")
         before = agent.running()
-        os.kill(agent.rows()["pod_workers"]["pid"], signal.SIGSTOP)
+        stop_process(agent.rows()["pod_workers"]["pid"])
         (agent.manifests / "unwanted.yaml").unlink()
         with Client(agent.run_dir) as client:
             wait_for(

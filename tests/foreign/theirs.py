@@ -17,7 +17,7 @@ from pathlib import Path
 from actors._cgroup import fs
 from actors._cgroup.hierarchy import hierarchy
 from actors._cgroup.quantities.resources import PodLimits
-from actors.runtime.model.kernel import in_namespace
+from actors.runtime.model.namespace_threads import in_namespace
 from actors.runtime.network import netlink, nftables
 from actors.runtime.network.nftables import Table
 from tests.harness import alive, wait_for

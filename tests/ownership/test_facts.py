@@ -56,7 +56,7 @@ def test_kubelet_on_our_root_directory_is_named(settings: Settings, directory: P
 
 
 def test_k3s_has_a_kubelet_if_it_serves_the_pod_resources_socket(settings: Settings, directory: Path) -> None:
-    """Our own agent, or one that ends, may listen there as well: k3s itself has to."""
+    """Our own agent, or an agent that ends, may listen there as well: k3s itself has to."""
     served = Path(settings.root_dir, "pod-resources")
     served.mkdir(parents=True)
     title = f"k3s server --kubelet-arg=root-dir={settings.root_dir}"

@@ -53,6 +53,30 @@ def test_actors_start_in_order_and_stop_in_reverse() -> None:
         assert not list(Path(agent.dir).glob("*.sock"))
 
 
+def test_sighup_ends_nothing_and_is_said() -> None:
+    with Agent(spec("good_a")) as agent:
+        before = agent.wait_ready("good_a")["good_a"]
+        assert agent.process is not None
+        agent.process.send_signal(signal.SIGHUP)
+        wait_for(lambda: "SIGHUP has no effect" in agent.text(), 20, "the line in the log")
+        assert agent.row("good_a").pid == before.pid
+
+
+def test_state_is_saved_again_once_there_is_room() -> None:
+    """A directory in the place of the temporary file refuses it as a full disk does."""
+    with Agent(spec("good_a")) as agent:
+        agent.wait_ready("good_a")
+        obstacle = Path(agent.dir, "state.tmp")
+        obstacle.mkdir()
+        kill(agent.row("good_a").pid)
+        agent.wait_ready("good_a", incarnation=2)
+        wait_for(lambda: "cannot save" in agent.text(), 20, "the line in the log")
+        assert agent.saved()["good_a"] == 1
+        obstacle.rmdir()
+        wait_for(lambda: agent.saved()["good_a"] == 2, 30, "nothing else happens, and it is saved")
+        wait_for(lambda: "state.json again" in agent.text(), 20, "the line in the log")
+
+
 def test_killed_actor_gets_its_next_incarnation() -> None:
     with Agent(spec("good_a"), spec("good_b")) as agent:
         before = agent.wait_ready("good_a", "good_b")
@@ -368,17 +392,16 @@ def test_actor_and_forkserver_killed_together_come_back() -> None:
 
 def test_child_without_fork_report_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_FORKSERVER_DIED", str(tmp_path / "died"))
-    with Agent(spec("good_a"), entry="tests.supervisor.silent_forkserver:main") as agent:
+    with Agent(spec("good_a"), entry="tests.supervisor.process.silent_forkserver:main") as agent:
         row = agent.wait_ready("good_a")["good_a"]
         assert (tmp_path / "died").exists()
         assert (row.incarnation, row.restarts) == (2, 0)
-        below = [child for pid in agent.pids().values() for child in procfs.children(pid)]
-        assert [pid for pid in below if procfs.title(pid) == "supervisor: good_a" and alive(pid)] == [row.pid]
+        wait_for(lambda: _running(agent, "good_a") == [row.pid], 10, "the other process ends")
 
 
 @pytest.mark.parametrize("request_type", [RestartActor, StopActor])
 def test_request_during_a_slow_fork_leaves_one_process(request_type: type[RestartActor | StopActor]) -> None:
-    with Agent(spec("good_a", shutdown_s=0.1), entry="tests.supervisor.slow_forkserver:main") as agent:
+    with Agent(spec("good_a", shutdown_s=0.1), entry="tests.supervisor.process.slow_forkserver:main") as agent:
         assert agent.row("good_a").pid == 0
         row = agent.ask(request_type(name="good_a"), timeout_s=30)
         expected = ("ready", 2) if request_type is RestartActor else ("stopped", 1)
@@ -405,7 +428,7 @@ def test_agent_ends_while_no_forkserver_can_start(tmp_path: Path, monkeypatch: p
 
 
 def test_process_of_another_incarnation_is_killed() -> None:
-    with Agent(spec("good_a"), entry="tests.supervisor.doubling_forkserver:main") as agent:
+    with Agent(spec("good_a"), entry="tests.supervisor.process.doubling_forkserver:main") as agent:
         row = agent.wait_ready("good_a")["good_a"]
         wait_for(lambda: _running(agent, "good_a") == [row.pid], 10, "the other process ends")
         kill(row.pid)
@@ -422,7 +445,7 @@ def _running(agent: Agent, name: str) -> list[int]:
 
 def test_child_that_cannot_be_held_is_killed_and_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEST_FORKSERVER_DONE", str(tmp_path / "done"))
-    with Agent(spec("good_a"), entry="tests.supervisor.unclear_forkserver:main") as agent:
+    with Agent(spec("good_a"), entry="tests.supervisor.process.unclear_forkserver:main") as agent:
         row = agent.wait_ready("good_a")["good_a"]
         assert (row.incarnation, row.restarts) == (2, 0)
         wait_for(lambda: _running(agent, "good_a") == [row.pid], 10, "the other process ends")

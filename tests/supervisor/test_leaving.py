@@ -12,7 +12,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from supervisor.core.upgrade import exchange
-from supervisor.core.upgrade.handover import Handover, Held
+from supervisor.core.upgrade.handover import SIGNALS, Handover, Held
 from supervisor.core.upgrade.release import Release, becoming
 from supervisor.host.rundir import RunDir
 
@@ -90,7 +90,7 @@ def test_a_next_self_that_exits_is_no_end(tmp_path: Path) -> None:
     finally:
         os.close(plan)
     assert found.returncode == 5, found.stderr
-    blocked = sorted({signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    blocked = sorted(SIGNALS)
     assert json.loads(found.stdout) == ["the plan", "SystemExit: no way", "/run/x", blocked]
 
 

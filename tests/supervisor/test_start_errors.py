@@ -138,6 +138,23 @@ def test_damaged_state_file_is_renamed_and_numbers_go_up(tmp_path: Path, content
     assert (tmp_path / "state.bad").read_bytes() == content
 
 
+@pytest.mark.parametrize("kind", ["directory", "fifo"])
+@pytest.mark.parametrize("before", ["nothing", "file", "directory"])
+def test_state_file_of_another_kind_is_put_aside(tmp_path: Path, kind: str, before: str) -> None:
+    path, bad = tmp_path / "state.json", tmp_path / "state.bad"
+    if before == "file":
+        bad.write_text("kept")
+    elif before == "directory":
+        (bad / "kept").mkdir(parents=True)
+    path.mkdir() if kind == "directory" else os.mkfifo(path)
+    saved = state.load(path)
+    assert state.floor(saved) > 1_600_000_000
+    assert not path.exists()
+    assert bad.is_dir() or before != "directory"
+    state.save(path, saved)
+    assert state.load(path) == saved
+
+
 def test_leftover_is_known_by_pid_start_time_and_title() -> None:
     with subprocess.Popen(["sleep", "60"]) as stranger:
         entry = state.Entry(incarnation=1, pid=stranger.pid, start_time=procfs.start_time(stranger.pid))

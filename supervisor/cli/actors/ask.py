@@ -14,7 +14,9 @@ from proto.agent import registry
 from proto.agent.actor import Evaluate
 from proto.common import untrusted
 from proto.common.secret_names import redacted
+from proto.wire.errors import ActorError, ProtocolError
 from proto.wire.message import Message, Request, types_for
+from supervisor.cli.actors.seconds import TIMEOUT
 from supervisor.cli.common import complete_actor, connect, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
@@ -32,7 +34,7 @@ def _complete_message(ctx: click.Context, _: click.Parameter, incomplete: str) -
 @click.argument("message", required=False, shell_complete=_complete_message)
 @click.argument("values", nargs=-1, metavar="[FIELD=VALUE]...")
 @run_dir_option
-@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for the answer.")
+@click.option("--timeout", type=TIMEOUT, default=30.0, show_default=True, help="Seconds to wait for the answer.")
 @output_option("json")
 def ask(
     actor: str, message: str | None, values: tuple[str, ...], run_dir: str, timeout: float, output: str | None
@@ -44,6 +46,7 @@ def ask(
     \b
     Example: supervisor ask eviction PlanEviction signal=memory.available quantity=500Mi
     """
+    _check_actor(actor, run_dir)
     if message is None:
         _list_messages(actor, output)
         return
@@ -63,10 +66,26 @@ def ask(
         render.echo("sent; it has no answer" if not isinstance(built, Request) else "done")
 
 
+def _check_actor(actor: str, run_dir: str) -> None:
+    """Raise CommandError for an unknown actor. It names the agent's actors; all that there may be without an agent."""
+    if actor == "supervisor" or actor in registry.NAMES:
+        return
+    try:
+        with connect(run_dir) as client:
+            names = [row.name for row in client.actors() if row.name != "forkserver"]
+    except (ActorError, ProtocolError):
+        names = sorted(registry.NAMES)
+    raise _no_actor(actor, names)
+
+
+def _no_actor(actor: str, names: Sequence[str]) -> CommandError:
+    return CommandError(f"cannot ask {actor}: there is no such actor; there are {', '.join(names)}")
+
+
 def messages_of(actor: str) -> dict[str, type[Message]]:
     """The types that an actor receives. The supervisor takes some that each actor takes, too."""
     if actor != "supervisor" and actor not in registry.NAMES:
-        raise CommandError(f"cannot ask {actor}: there is no such actor; there are {', '.join(sorted(registry.NAMES))}")
+        raise _no_actor(actor, sorted(registry.NAMES))
     found = types_for(actor)
     answers = {base for kind in found.values() if issubclass(kind, Request) for base in _answers(kind)}
     return {name: kind for name, kind in found.items() if kind not in answers}
@@ -143,7 +162,7 @@ def _converted(kind: type[Message], given: dict[str, Any]) -> Message:
 @click.argument("expression")
 @run_dir_option
 @click.option("--role", type=click.Choice(["debug"]), help="Needed in a shell: it may change anything.")
-@click.option("--timeout", type=float, default=30.0, show_default=True, help="Seconds to wait for the answer.")
+@click.option("--timeout", type=TIMEOUT, default=30.0, show_default=True, help="Seconds to wait for the answer.")
 @output_option("json")
 def evaluate(actor: str, expression: str, run_dir: str, role: str | None, timeout: float, output: str | None) -> None:
     r"""Evaluate a Python expression inside ACTOR, where `actor` is the actor. Only in the role debug.

@@ -7,6 +7,7 @@ import time
 import click
 
 from proto.agent.supervisor import ActorRow, KillActor, StartActor, StopActor
+from supervisor.cli.actors.seconds import TIMEOUT
 from supervisor.cli.common import complete_actor, connect, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
@@ -26,7 +27,7 @@ def stop_actor(actor: str, run_dir: str, output: str | None, timeout_s: float) -
 @click.argument("actor", shell_complete=complete_actor)
 @run_dir_option
 @output_option("json")
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait until it is ready.")
+@click.option("--timeout", type=TIMEOUT, default=60.0, show_default=True, help="Seconds to wait until it is ready.")
 def start_actor(actor: str, run_dir: str, output: str | None, timeout: float) -> None:
     """Start a stopped actor; in back-off, start it at once."""
     with connect(run_dir) as client:
@@ -38,7 +39,7 @@ def start_actor(actor: str, run_dir: str, output: str | None, timeout: float) ->
 @click.argument("actor", shell_complete=complete_actor)
 @run_dir_option
 @output_option("json")
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for the next process.")
+@click.option("--timeout", type=TIMEOUT, default=60.0, show_default=True, help="Seconds to wait for the next process.")
 def kill(actor: str, run_dir: str, output: str | None, timeout: float) -> None:
     r"""Send ACTOR SIGKILL, and wait until its next incarnation is ready. Pods go on running.
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from supervisor.cli import run_directory
 from supervisor.cli.agent.config_history import history
 from supervisor.cli.common import output_option, run_dir_option
 from supervisor.cli.errors import CommandError
@@ -30,10 +31,12 @@ def validate(arguments: tuple[str, ...]) -> None:
 
     Each FILE is checked by itself. FLAGs of `supervisor start` (or a kubelet's, as they are) are checked together,
     with the files of --config and --config-dir. Errors are listed by file and line, and the exit code is 1.
-    Unknown fields and repeated keys are errors here. An agent only warns of them, as the kubelet does.
+    Unknown fields and repeated keys are errors here. An agent only warns of them, as the kubelet does. Files that
+    are named and not there now are warnings, and a cgroup driver that cannot work on this machine.
     """
     from supervisor.cli.agent.kubelet_flags import without_effect  # noqa: PLC0415
     from supervisor.cli.agent.start import configuration  # noqa: PLC0415 - loads YAML
+    from supervisor.config import missing_files  # noqa: PLC0415
 
     with_flags = arguments[0].startswith("-")
     checked = {"configuration": arguments} if with_flags else {file: (f"--config={file}",) for file in arguments}
@@ -46,7 +49,8 @@ def validate(arguments: tuple[str, ...]) -> None:
             failed += 1
             render.echo(str(error), err=True)
         else:
-            for line in [*effective.notes, *without_effect(given)]:
+            missing = missing_files.warnings(effective, given.values)
+            for line in [*effective.notes, *without_effect(given), *missing]:
                 render.echo(f"warning: {line}", err=True)
             render.echo(f"{name}: valid")
     if failed:
@@ -161,6 +165,7 @@ def _of_flags(flags: Sequence[str]) -> tuple[dict[str, Any], dict[str, str]]:
 def _of_agent(run_dir: str) -> tuple[dict[str, Any], dict[str, str]]:
     from supervisor.host import settings_file  # noqa: PLC0415
 
+    run_directory.check(run_dir)
     try:
         found = settings_file.read_configuration(run_dir)
     except OSError as error:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import click
 import msgspec
 
+from supervisor.cli import run_directory
 from supervisor.cli.common import output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
@@ -21,6 +24,12 @@ def history(run_dir: str, output: str | None) -> None:
     from supervisor.config.reload import store  # noqa: PLC0415
     from supervisor.host import settings_file  # noqa: PLC0415
 
+    run_directory.check(run_dir)
+    if not Path(run_dir, settings_file.SETTINGS).exists():  # without it the root directory would be a guess
+        raise CommandError(
+            f"cannot show the configuration's history: no agent has run in {run_dir}; start one, or name its run "
+            "directory with --run-dir"
+        )
     try:
         entries = store.history(settings_file.read(run_dir).root_dir)
     except OSError as error:

@@ -37,6 +37,9 @@ class KubeletCommand(click.Command):
         if self.alternative is not None and (words := _words_of(self.alternative, args)) is not None:
             ctx.params["given"] = words
             return []
+        if self.alternative is not None and len(args) == 1 and not args[0].startswith("-"):
+            actors = ", ".join(sorted(registry.NAMES))
+            raise WrongFlags(f"unknown argument {args[0]!r}: no flag and no actor; there are {actors}", ctx)
         try:
             given = parse(args)
         except FlagError as error:
@@ -73,12 +76,17 @@ class KubeletCommand(click.Command):
 
 
 def _words_of(command: click.Command, args: list[str]) -> click.Context | None:
-    """The context of the command with these arguments; None when they are not its own, or name no actor."""
+    """The context of the command with these arguments; None when they are not its own, or name no actor.
+
+    Raises UsageError where the first word is an actor, as in `start ACTOR --timeout x`.
+    """
     if registry.NAMES.isdisjoint(args):
         return None
     try:
         return command.make_context(command.name, list(args), parent=click.get_current_context().parent)
     except click.UsageError:
+        if args[0] in registry.NAMES:
+            raise
         return None
 
 

@@ -15,6 +15,7 @@ from proto.agent.supervisor import ActorRow, RestartActor, StopAgent
 from proto.common.logs import MOST_VERBOSITY
 from proto.pods.pod_columns import human_duration
 from proto.wire.errors import ActorDead
+from supervisor.cli.actors.seconds import TIMEOUT
 from supervisor.cli.actors.service import stop_actor
 from supervisor.cli.common import complete_actor, complete_pod, connect, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
@@ -25,6 +26,7 @@ from supervisor.sockets.client import CannotReach, Client
 
 PS_HEADERS = ("ACTOR", "PID", "STATE", "INCARNATION", "UPTIME", "RESTARTS", "MAILBOX", "PSS", "LAST DEATH")
 PS_RIGHT = frozenset({"PID", "INCARNATION", "UPTIME", "RESTARTS", "MAILBOX", "PSS"})
+POD_KINDS = ("pod", "pods", "po")
 STATE_STYLES = {
     "ready": "green",
     "starting": "yellow",
@@ -99,7 +101,7 @@ def _ps_row(row: ActorRow, name: str) -> list[str]:
 @click.argument("actor", shell_complete=complete_actor)
 @run_dir_option
 @output_option("json")
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for the new process.")
+@click.option("--timeout", type=TIMEOUT, default=60.0, show_default=True, help="Seconds to wait for the new process.")
 def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> None:
     r"""End ACTOR and start its next incarnation. Pods continue to run.
 
@@ -129,7 +131,7 @@ def restart(actor: str, run_dir: str, output: str | None, timeout: float) -> Non
 @click.argument("actor", required=False, shell_complete=complete_actor)
 @run_dir_option
 @output_option("json")
-@click.option("--timeout", type=float, default=60.0, show_default=True, help="Seconds to wait for its end.")
+@click.option("--timeout", type=TIMEOUT, default=60.0, show_default=True, help="Seconds to wait for its end.")
 def stop(actor: str | None, run_dir: str, output: str | None, timeout: float) -> None:
     r"""End the agent and wait until it has ended, or with ACTOR end one actor and keep it stopped. Pods go on running.
 
@@ -200,9 +202,12 @@ def describe(actor: str, pod: str | None, run_dir: str, namespace: str | None, o
     \b
     Example: supervisor describe pleg
     """
+    kind, slash, name = actor.partition("/")
+    if slash and pod is None and kind in POD_KINDS:  # kubectl's form
+        actor, pod = "pod", name or None
     with connect(run_dir) as client:
         if pod is not None:
-            if actor not in ("pod", "pods", "po"):
+            if actor not in POD_KINDS:
                 raise click.UsageError(f"{actor!r} takes no name; write `describe pod {pod}`")
             describe_pod(client, pod, namespace, output)
             return

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from actors._host import other_agent
 from proto.agent import recording
 from proto.agent.settings import Settings
 from proto.common import logs
@@ -20,13 +21,15 @@ from proto.node import runtime
 from supervisor.cli.actors.service import start_actor
 from supervisor.cli.agent import own_cgroup
 from supervisor.cli.agent.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
+from supervisor.cli.agent.runtime import note_renamed, remember, with_runtime
 from supervisor.cli.common import chosen_run_dir
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
+from supervisor.config import missing_files
 from supervisor.config.flags.parser import Given
 from supervisor.config.reload import boot
 from supervisor.core import agent
-from supervisor.host import endpoint, host_setup, rootdir, unprivileged
+from supervisor.host import host_setup, rootdir, unprivileged
 from supervisor.ownership.held_claims import HeldClaim
 from supervisor.ownership.places import pods_cgroup
 from supervisor.supervision import specfile, specs
@@ -88,7 +91,11 @@ def start(given: Given | click.Context) -> None:
     plan = plan_of(settings, given)
     plan = msgspec.structs.replace(plan, configuration=encoded(effective, given), reload=reload, claims=claims)
     plan = msgspec.structs.replace(plan, lock_file=lock_file, lock_fd=lock_fd)
-    agent.become(set_up_host(plan, effective, given))
+    plan = set_up_host(plan, effective, given)
+    note_renamed(settings, chosen=bool(given.values.get("hostname-override")))
+    remember(settings)
+    other_agent.note(settings.root_dir)
+    agent.become(plan)
 
 
 def _run_once(given: Given, run_dir: str) -> int:
@@ -215,10 +222,10 @@ def _node_name(override: str) -> str:
 
 
 def say(effective: Effective, given: Given) -> None:
-    """Print warnings for deprecated flags, and for flags and fields without effect, each once."""
+    """Print warnings for deprecated flags, flags and fields without effect, and a missing resolvConf, each once."""
     for line in deprecations(given):
         render.echo(line, err=True)
-    for line in [*effective.remarks, *effective.notes, *without_effect(given)]:
+    for line in [*effective.remarks, *effective.notes, *without_effect(given), *missing_files.of_pods(effective)]:
         log.warning("%s", line)
 
 
@@ -238,7 +245,7 @@ def encoded(effective: Effective, given: Given) -> msgspec.Raw:
     return msgspec.Raw(msgspec.json.encode(shown))
 
 
-LOADER = boot.Loader(configuration, settings_of, encoded)
+LOADER = boot.Loader(configuration, settings_of, encoded, missing_files.of_pods)
 
 
 def take_lock_file(given: Given) -> tuple[str, int]:
@@ -305,70 +312,6 @@ def _enter_cgroup(name: str, settings: Settings) -> None:
         own_cgroup.enter(name, pods_cgroup(settings))
     except host_setup.HostSetupError as error:
         raise CommandError(str(error)) from error
-
-
-def with_runtime(settings: Settings) -> Settings:
-    """The settings with a runtime endpoint: the configured one, which the agent waits for, or one found here."""
-    if settings.container_runtime_endpoint == runtime.EMBEDDED:
-        return _with_embedded_runtime(settings, "as configured")
-    if settings.container_runtime_endpoint:
-        settings = msgspec.structs.replace(
-            settings, container_runtime_endpoint=socket_url(settings.container_runtime_endpoint)
-        )
-        log.log(logs.NOTICE, "container runtime: %s, as configured", settings.container_runtime_endpoint)
-        return _with_driver(settings, _driver_of(settings.container_runtime_endpoint))
-    try:
-        found = endpoint.find()
-    except endpoint.SearchFailed as error:
-        log.warning("%s", error)
-        return _with_embedded_runtime(settings, "the search for another one failed")
-    except endpoint.NoRuntime as error:
-        log.debug("%s", error)
-        return _with_embedded_runtime(settings, "none of the usual endpoints answers; -v=4 logs their errors")
-    log.log(
-        logs.NOTICE,
-        "container runtime: %s (%s %s, CRI %s), the first of the usual endpoints that answers",
-        *found[:4],
-    )
-    return _with_driver(
-        msgspec.structs.replace(settings, container_runtime_endpoint=found.endpoint), found.cgroup_driver
-    )
-
-
-def _driver_of(url: str) -> str:
-    """The cgroup driver of a configured runtime; empty when it does not tell, or does not answer yet."""
-    if not os.path.exists(url.removeprefix("unix://")):
-        return ""  # no wait: the agent starts without its runtime, too
-    try:
-        return endpoint.find(url).cgroup_driver
-    except endpoint.NoRuntime as error:
-        log.warning("cannot ask the container runtime for its cgroup driver: %s", error)
-        return ""
-
-
-def _with_driver(settings: Settings, driver: str) -> Settings:
-    """The settings with the runtime's cgroup driver, which wins over the configuration (KEP-4033)."""
-    if driver in ("", settings.cgroup_driver):
-        return settings
-    log.log(
-        logs.NOTICE, "cgroup driver: %s, the container runtime's, not %s (cgroupDriver)", driver, settings.cgroup_driver
-    )
-    return msgspec.structs.replace(settings, cgroup_driver=driver)
-
-
-def _with_embedded_runtime(settings: Settings, why: str) -> Settings:
-    """The settings with the embedded runtime's endpoint, for which plan_of then adds an actor."""
-    found = runtime.endpoint(settings.run_dir)
-    log.log(logs.NOTICE, "container runtime: embedded, at %s (%s)", found, why)
-    return msgspec.structs.replace(settings, container_runtime_endpoint=found)
-
-
-def socket_url(endpoint: str) -> str:
-    """The endpoint as unix:///PATH, also from a bare path, as in the kubelet. Raises CommandError."""
-    path = endpoint.removeprefix("unix://")
-    if not path.startswith("/") or path == "/":
-        raise CommandError(f"cannot use container runtime endpoint {endpoint!r}: write unix:///PATH/TO/SOCKET")
-    return f"unix://{path}"
 
 
 def plan_of(settings: Settings, given: Given) -> agent.Plan:

@@ -10,24 +10,23 @@ import msgspec
 
 from proto.agent.supervisor import GetUpgrade, StartUpgrade, UpgradeState
 from proto.wire.errors import ActorDead, AskTimeout
+from supervisor.cli.actors.seconds import TIMEOUT
 from supervisor.cli.common import connect, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.core.upgrade import facts, trust
 from supervisor.core.upgrade.facts import Facts
 from supervisor.core.upgrade.release import NoReleaseError, Release, at, command, own
-from supervisor.sockets.client import CannotReach, Client
+from supervisor.sockets.client import AWAY_S, CannotReach, Client
 
 CHECK_S = 60.0
-AWAY_S = 30.0
-"""The longest time without an answer while the supervisor executes its next self."""
 
 
 @click.command()
 @click.option("--to", metavar="PATH", help="An environment (with bin/python) or a source tree; default: the present.")
 @click.option("--check", is_flag=True, help="Only say what would happen.")
 @click.option("--status", is_flag=True, help="Only show the upgrade under way, or the last one.")
-@click.option("--timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for its end.")
+@click.option("--timeout", type=TIMEOUT, default=600.0, show_default=True, help="Seconds to wait for its end.")
 @run_dir_option
 @output_option("json")
 def upgrade(to: str | None, *, check: bool, status: bool, timeout: float, run_dir: str, output: str | None) -> None:
@@ -42,9 +41,13 @@ def upgrade(to: str | None, *, check: bool, status: bool, timeout: float, run_di
             return
         client.check_role("StartUpgrade")  # the check below executes code of the release
         release = _release(to)
-        _check(release)
+        notes = _check(release)
         if check:
             actors = [row.name for row in client.actors()[2:] if not row.held]
+            if output == "json":
+                found = {"python": release.python, "place": release.place, "actors": actors, "notes": notes}
+                render.echo(render.json_text(found))
+                return
             render.echo(f"would execute {release.python} with the supervisor's pid, then restart, one by one:")
             render.echo(f"  {', '.join(actors)}")
             return
@@ -62,8 +65,8 @@ def _release(to: str | None) -> Release:
         raise CommandError(f"cannot upgrade: {error}") from error
 
 
-def _check(release: Release) -> None:
-    """Print remarks about a release. Raises CommandError when the agent cannot be handed to it.
+def _check(release: Release) -> list[str]:
+    """Print remarks about a release, and return them. Raises CommandError when the agent cannot be handed to it.
 
     Executes it only if no other user could have changed it.
     """
@@ -74,6 +77,7 @@ def _check(release: Release) -> None:
         render.echo(f"note: {remark}", err=True)
     if against:
         raise CommandError(f"cannot upgrade to {release.place}: {'; '.join(against)}")
+    return remarks
 
 
 def _facts(release: Release) -> Facts:

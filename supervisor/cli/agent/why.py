@@ -1,40 +1,65 @@
 """The command why: for what a pod, the node, an actor, an image or a volume waits, down to the root cause.
 
-It reads the wait records of the run directory, so it answers also while actors or the supervisor are stopped.
+It reads the wait records of the run directory, so it answers also while actors or the supervisor are stopped. It asks
+for a pod's status and events where no record tells the cause, or where the status tells more: a crash loop.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 import msgspec
 
+from proto.agent.settings import Settings
 from proto.agent.supervisor import ListActors
 from proto.common.safe_text import one_line
 from proto.node.runtime import EMBEDDED
 from proto.node.runtime import endpoint as embedded_endpoint
 from proto.waits.chain import Answer, shown
 from proto.waits.facts import ActorState, Facts, collect, states
-from proto.waits.resolve import UnknownSubjectError, subject_of
-from proto.waits.text import lines, unmet
+from proto.waits.obstacles import CRASH_LOOP, Look, events_of
+from proto.waits.resolve import AmbiguousSubjectError, UnknownSubjectError, subject_of
+from proto.waits.roots import actor_problem
+from proto.waits.text import crash_loop, lines, of_status, refused
 from proto.waits.walk import why as walk
 from proto.wire.errors import ActorError, ProtocolError
-from supervisor.cli.common import complete_actor, list_pods, output_option, run_dir_option
+from supervisor.cli import run_directory
+from supervisor.cli.common import complete_subject, list_pods, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
 from supervisor.sockets.client import Client
 
+if TYPE_CHECKING:
+    from proto.pods.config import SourceProblem
+    from proto.v1 import Event, Pod
+
 PEERS_S = 0.05
-"""The answers of supervisor and status add to the records. They are not waited for any longer."""
+"""The answer of the supervisor adds to the records. It is not waited for any longer."""
+STATUS_S = 1.0
+"""The time for status, events and config to answer, each. They are not asked when they cannot answer."""
+MOST_REFUSED = 3
+"""Most refused manifests that an answer names."""
+
+
+class _Agent(NamedTuple):
+    """A run directory, and the facts of this moment."""
+
+    run_dir: Path
+    facts: Facts
+
+    def answers(self, actor: str) -> bool:
+        """True when no reason is known why the actor would not."""
+        return actor_problem(self.facts, actor) is None
 
 
 def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    if incomplete.startswith("actor/"):
-        return [f"actor/{name}" for name in complete_actor(ctx, param, incomplete.removeprefix("actor/"))]
-    return [kind for kind in ("pod/", "node", "actor/", "image/", "volume/") if kind.startswith(incomplete)]
+    return complete_subject(ctx, param, incomplete, ("pod/", "node", "actor/", "image/", "volume/"))
 
 
 @click.command()
@@ -48,71 +73,169 @@ def why(subject: str, run_dir: str, output: str | None) -> None:
     """
     began = time.monotonic()
     try:
-        answer, known = explain(Path(run_dir), subject)
+        answer = explain(Path(run_dir), subject)
     except UnknownSubjectError as error:
         raise CommandError(str(error)) from error
-    answer = msgspec.structs.replace(answer, took_ms=round((time.monotonic() - began) * 1000, 1))
     if output == "json":
-        found = {**msgspec.to_builtins(answer), "sentence": answer.sentence}
-        render.echo(render.json_text(found))
+        render.echo(render.json_text(_plain(answer, round((time.monotonic() - began) * 1000, 1))))
         return
-    render.echo(one_line(known or answer.sentence))
+    render.echo(one_line(answer.sentence))
     for line in lines(answer):
         render.echo(line)
 
 
-def explain(run_dir: Path, text: str) -> tuple[Answer, str]:
-    """The answer for a subject as people write it, and a sentence of its pod's status where nothing is recorded."""
-    facts = gather(run_dir)
-    name = text.removeprefix("pod/") if text.startswith("pod/") else ""
+def _plain(answer: Answer, took_ms: float) -> dict[str, object]:
+    """Every key, also of empty values."""
+    causes = [
+        render.fields(cause) | {"links": [render.fields(link) for link in cause.links]} for cause in answer.causes
+    ]
+    return {"subject": answer.subject, "sentence": answer.sentence, "causes": causes, "took_ms": took_ms}
+
+
+def explain(run_dir: Path, text: str) -> Answer:
+    """The answer for a subject as people write it. Raises UnknownSubjectError and CommandError."""
+    settings = _settings(run_dir)
+    agent = _Agent(run_dir, gather(run_dir, settings.container_runtime_endpoint))
+    if not text.startswith("pod/") or agent.facts.agent_gone:
+        return walk(agent.facts, subject_of(text, agent.facts))
     try:
-        subject = subject_of(text, facts)
+        answer = walk(agent.facts, subject_of(text, agent.facts))
     except UnknownSubjectError:
-        if not name:
-            raise
-        subject = subject_of(text, facts, _known_pods(run_dir))
-    answer = walk(facts, subject)
-    if answer.causes or not name:
-        return answer, ""
-    return answer, _status(run_dir, subject)
+        answer = Answer(subject=text)
+    return _with_status(agent, answer) if answer.causes else _of_status(agent, text, settings.node_name)
 
 
-def gather(run_dir: Path) -> Facts:
-    """The facts of this moment. The supervisor has `PEERS_S` to add its view of the actors."""
+def _with_status(agent: _Agent, answer: Answer) -> Answer:
+    """The answer; with the last end of a container, if it is in a crash loop."""
+    first = answer.causes[0]
+    if not first.links or not first.links[-1].what.endswith(CRASH_LOOP):
+        return answer
+    pod = _named(_pods(agent) or (), answer.subject)
+    if pod is None:
+        return answer
+    told = crash_loop(answer.subject, pod, first, _look(agent, pod))
+    return msgspec.structs.replace(answer, causes=(told, *answer.causes[1:]))
+
+
+def _of_status(agent: _Agent, text: str, node_name: str) -> Answer:
+    """The answer for a pod of which nothing is recorded."""
+    pods = _pods(agent)
+    names = [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in pods or ()]
     try:
-        endpoint = settings_file.read(run_dir).container_runtime_endpoint
+        subject = subject_of(text, agent.facts, names, node_name)
+    except AmbiguousSubjectError:
+        raise
+    except UnknownSubjectError as error:
+        if pods is None:
+            raise _no_answer(text) from error
+        return _unknown(agent, text, node_name, str(error))
+    answer = walk(agent.facts, subject)
+    if answer.causes:
+        return answer
+    if pods is None:
+        raise _no_answer(subject)
+    pod = _named(pods, subject)
+    if pod is None:
+        return _unknown(agent, subject, node_name, f"cannot find {shown(subject)}; `supervisor pods` lists all pods")
+    return of_status(subject, pod, _look(agent, pod))
+
+
+def _no_answer(subject: str) -> CommandError:
+    return CommandError(
+        f"cannot tell why {shown(subject)} waits: no wait of it is recorded, and status does not answer; "
+        "see `supervisor why actor/status`"
+    )
+
+
+def _unknown(agent: _Agent, text: str, node_name: str, problem: str) -> Answer:
+    """The answer for a pod that does not exist: its manifest is refused. Raises UnknownSubjectError with `problem`.
+
+    A refused manifest has no pod's name, so its file is found by name. Else the error names the refused ones.
+    """
+    found = _refused(agent)
+    name = text.rpartition("/")[2]
+    own = [one for one in found if Path(one.file).stem in (name, name.removesuffix(f"-{node_name}"))]
+    if own:
+        return refused(text, [_line(one) for one in own[:MOST_REFUSED]])
+    if found:
+        some = "; ".join(_line(one) for one in found[:MOST_REFUSED])
+        more = f", and {len(found) - MOST_REFUSED} more" if len(found) > MOST_REFUSED else ""
+        raise UnknownSubjectError(f"{problem}; refused manifests: {some}{more}")
+    raise UnknownSubjectError(problem)
+
+
+def _line(problem: SourceProblem) -> str:
+    where = ":".join([problem.file, *([str(problem.line)] if problem.line else [])])
+    return f"{where}: {f'{problem.field}: ' if problem.field else ''}{problem.problem}"
+
+
+def _settings(run_dir: Path) -> Settings:
+    try:
+        return settings_file.read(run_dir)
     except OSError:
-        endpoint = ""
+        return Settings(run_dir=str(run_dir))
+
+
+def _actors(run_dir: Path, timeout_s: float) -> tuple[dict[str, ActorState], str]:
+    """The supervisor's view of the actors; without its answer nothing, and the reason if the agent has ended."""
+    with Client(str(run_dir)) as client:
+        try:
+            return states(client.ask("supervisor", ListActors(with_memory=False), timeout_s).rows), ""
+        except (ActorError, ProtocolError, OSError):
+            return {}, client.gone()
+
+
+def gather(run_dir: Path, endpoint: str) -> Facts:
+    """The facts of this moment. The supervisor has `PEERS_S` to add its view of the actors.
+
+    Without any record it has `STATUS_S`: an agent that has just started may be slow.
+    """
     endpoint = embedded_endpoint(str(run_dir)) if endpoint == EMBEDDED else endpoint
-    rows: dict[str, ActorState] = {}
-    try:
-        with Client(str(run_dir)) as client:
-            answer = client.ask("supervisor", ListActors(with_memory=False), PEERS_S)
-            rows = states(answer.rows)
-    except (ActorError, ProtocolError, OSError):
-        rows = {}
-    facts = collect(run_dir, rows, endpoint)
+    rows, gone = _actors(run_dir, PEERS_S)
+    facts = collect(run_dir, rows, endpoint, gone)
+    if not facts.tables and not rows and not gone:
+        rows, gone = _actors(run_dir, STATUS_S)
+        facts = collect(run_dir, rows, endpoint, gone)
     if not facts.tables and not rows:
+        run_directory.check(run_dir, "waits")
         raise CommandError(f"cannot find an agent in {run_dir}: start one, or name its run directory with --run-dir")
     return facts
 
 
-def _known_pods(run_dir: Path) -> list[str]:
+def _pods(agent: _Agent) -> Sequence[Pod] | None:
+    """Every pod with its status; None when status does not answer."""
+    if not agent.answers("status"):
+        return None
     try:
-        with Client(str(run_dir)) as client:
-            return [f"{pod.metadata.namespace}/{pod.metadata.name}" for pod in list_pods(client, PEERS_S)]
+        with Client(str(agent.run_dir)) as client:
+            return list_pods(client, STATUS_S)
     except (ActorError, ProtocolError, OSError):
-        return []
+        return None
 
 
-def _status(run_dir: Path, subject: str) -> str:
-    """The pod's own conditions: what it waits for inside itself, such as a probe."""
+def _named(pods: Sequence[Pod], subject: str) -> Pod | None:
+    return next((pod for pod in pods if f"pod/{pod.metadata.namespace}/{pod.metadata.name}" == subject), None)
+
+
+def _look(agent: _Agent, pod: Pod) -> Look:
+    """The pod's events, if the actor answers."""
+    found: tuple[Event, ...] = ()
+    if agent.answers("events"):
+        from proto.pods.events import ListEvents  # noqa: PLC0415 - loads the API types, which most answers do without
+
+        with suppress(ActorError, ProtocolError, OSError), Client(str(agent.run_dir)) as client:
+            found = client.ask("events", ListEvents(), STATUS_S).events
+    return Look(events_of(pod, found), time.time())
+
+
+def _refused(agent: _Agent) -> tuple[SourceProblem, ...]:
+    """The refused manifests; none when config does not answer."""
+    from proto.pods.config import ListSources  # noqa: PLC0415 - for unknown pods only
+
+    if not agent.answers("config"):
+        return ()
     try:
-        with Client(str(run_dir)) as client:
-            pods = list_pods(client, PEERS_S)
+        with Client(str(agent.run_dir)) as client:
+            return client.ask("config", ListSources(), STATUS_S).problems
     except (ActorError, ProtocolError, OSError):
-        return ""
-    for pod in pods:
-        if f"pod/{pod.metadata.namespace}/{pod.metadata.name}" == subject and pod.status is not None:
-            return unmet(subject, pod)
-    raise CommandError(f"cannot find {shown(subject)}; `supervisor pods` lists all pods")
+        return ()

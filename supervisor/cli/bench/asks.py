@@ -15,6 +15,7 @@ import msgpack
 import zmq
 
 from proto.agent.actor import Ping
+from proto.common.interpreter import UTF8
 from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli.bench.figures import Figure, of_times
 from supervisor.cli.errors import CommandError
@@ -41,7 +42,7 @@ class Floor:
         path = f"{self._directory.name}/echo.sock"
         # A session of its own: Ctrl-C reaches this process alone, which then ends the echo.
         self._echo = subprocess.Popen(
-            [sys.executable, "-P", ECHO, path],
+            [sys.executable, *UTF8, "-P", ECHO, path],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from proto.common.safe_text import one_line
+from supervisor.cli.actors.seconds import Seconds
 from supervisor.cli.bench import asks, figures, idle, runtime
 from supervisor.cli.bench.figures import Figure
 from supervisor.cli.bench.pods import rounds as of_pods
@@ -33,7 +34,7 @@ SLEEP = "sh -c \"trap 'exit 0' TERM; sleep 3600 & wait\""
 
 
 @click.command()
-@click.option("--seconds", type=click.FloatRange(0.1, 3600), default=10.0, show_default=True, help="Of the idle rows.")
+@click.option("--seconds", type=Seconds(0.1, 3600), default=10.0, show_default=True, help="Of the idle rows.")
 @click.option("--rounds", type=click.IntRange(1, 20), default=5, show_default=True, help="Of asks and runtime calls.")
 @click.option("--pods", "count", type=click.IntRange(1, MOST), metavar="N", help=f"Start N pods, too: 1 to {MOST}.")
 @click.option("--image", metavar="IMAGE", help="Their image. It is pulled if the runtime does not have it.")

@@ -1,4 +1,4 @@
-"""The container runtime: what the agent waits for its answers, beside the same calls without the agent.
+"""Measures how long the agent waits for the container runtime's answers, beside the same calls without the agent.
 
 Every call here only reads. The agent's own lists are counted since its actors' starts, in the kubelet's metrics.
 """

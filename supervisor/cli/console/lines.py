@@ -63,7 +63,7 @@ def why_not_here(words: list[str], session: Session) -> str:
 
 def _run(words: list[str], place: str | Session) -> int:
     try:
-        result = group.main(words, prog_name="", standalone_mode=False, obj=as_session(place))
+        result = group.main(words, prog_name="supervisor", standalone_mode=False, obj=as_session(place))
     except click.UsageError as error:
         render.echo(f"supervisor: {error.format_message()} See `help{_of_command(words)}`.", err=True)
         return error.exit_code

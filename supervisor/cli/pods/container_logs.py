@@ -15,6 +15,7 @@ from actors._logs.reading import LogReader
 from proto.v1 import Pod
 from proto.v1.scalars.duration import DurationError, parse_seconds
 from proto.wire.errors import ActorError, ProtocolError
+from supervisor.cli import run_directory
 from supervisor.cli.common import (
     client_of,
     complete_pod,
@@ -27,6 +28,7 @@ from supervisor.cli.common import (
 )
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
+from supervisor.cli.views.output import OutputError
 from supervisor.host import settings_file
 from supervisor.sockets.client import Client
 
@@ -76,6 +78,7 @@ def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
     formatter = Formatter(timestamps=timestamps, since=_start_of(since))
     last = None if tail < 0 else tail
     with connect(run_dir) as client:
+        run_directory.check(run_dir)
         settings = settings_file.read(run_dir)
         found = find_pod(list_pods(client), pod, namespace, settings.node_name)
         name = container or _default(found)
@@ -88,8 +91,8 @@ def logs(  # noqa: PLR0913, PLR0917 - one parameter per option
             _write(
                 LogReader(path, last), formatter, _end_of(client, found.metadata.uid, name, path) if goes_on else _now
             )
-        except BrokenPipeError:
-            raise  # the reader of our output has closed it: click ends the command without a message
+        except (BrokenPipeError, OutputError):
+            raise  # not of the log
         except OSError as error:
             raise CommandError(f"cannot read the log of container {name!r}: {path}: {error.strerror}") from error
 

@@ -11,7 +11,7 @@ import click
 
 from proto.v1 import Event, to_dict
 from proto.wire.errors import ActorDead
-from supervisor.cli.common import connect, count_option, output_option, run_dir_option
+from supervisor.cli.common import complete_subject, connect, count_option, output_option, run_dir_option
 from supervisor.cli.views import render
 from supervisor.cli.views.event_table import HEADERS, About, cells, is_about, ordered, parse_about
 from supervisor.cli.views.render import Cell
@@ -27,6 +27,10 @@ def _about(_ctx: click.Context, _param: click.Parameter, value: str | None) -> A
         return parse_about(value) if value else About()
     except ValueError as error:
         raise click.BadParameter(str(error)) from error
+
+
+def _complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    return complete_subject(ctx, param, incomplete, ("pod/", "node/", "actor/"))
 
 
 def _types(_ctx: click.Context, _param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -46,6 +50,7 @@ def _types(_ctx: click.Context, _param: click.Parameter, value: str | None) -> t
     "about",
     metavar="KIND/NAME",
     callback=_about,
+    shell_complete=_complete,
     help="Only events of pod/NAME, node/NAME, actor/NAME.",
 )
 @click.option("--types", metavar="TYPE[,TYPE]", callback=_types, help="List only these types: Normal, Warning.")

@@ -13,7 +13,7 @@ import click
 
 from proto.node.runtime import ListPulls, PullUnderWay
 from proto.wire.errors import ActorError
-from supervisor.cli.common import connect, output_option, run_dir_option, runtime_endpoint
+from supervisor.cli.common import connect, no_runtime, output_option, run_dir_option, runtime_endpoint
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.sockets.client import Client
@@ -243,7 +243,7 @@ def _result_of(call: Any) -> Any:
     try:
         return call()
     except CriError as error:
-        raise CommandError(str(error)) from error
+        raise no_runtime(error.code, error.rpc) or CommandError(str(error)) from error
 
 
 def _password() -> str:

@@ -11,6 +11,7 @@ import click
 from proto.pods.pod_columns import Columns, columns, is_ready
 from proto.v1 import Pod, to_dict
 from proto.wire.errors import ActorError
+from supervisor.cli.actors.seconds import TIMEOUT
 from supervisor.cli.common import (
     complete_pod,
     connect,
@@ -36,7 +37,7 @@ POLL_S = 0.3
 @click.option("-n", "--namespace", metavar="NS", help="List only pods of this namespace.")
 @output_option("json", "yaml")
 @click.option("-w", "--watch", is_flag=True, help="Print a line for each changed pod until interrupted.")
-@click.option("--wait", type=float, default=0.0, metavar="SECONDS", help="Wait this long for the agent to start.")
+@click.option("--wait", type=TIMEOUT, default=0.0, metavar="SECONDS", help="Wait this long for the agent to start.")
 def pods(
     names: tuple[str, ...], run_dir: str, namespace: str | None, output: str | None, watch: bool, wait: float
 ) -> None:

@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Literal, NamedTuple
+import time
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import click
 
 from proto.common import untrusted
 from proto.node.stats import GetSummary
 from proto.node.summary import Container, Node, Summary
-from supervisor.cli.common import connect, count_option, list_pods, output_option, run_dir_option
+from supervisor.cli.common import connect, list_pods, output_option, run_dir_option
 from supervisor.cli.views import render
 
+if TYPE_CHECKING:
+    from proto.v1 import Pod
+
 SUMMARY_S = 20.0
+INTERVAL_S = 1.0
+"""Pause between the tables of --watch."""
 NO_FIGURES = (
-    "No figures for {count} pods: they have no cgroups, which is so before they start, after their end, and always at "
-    "isolation level 3 of the embedded runtime; see them with `supervisor pods`."
+    "No figures for {count} pods: none of their containers runs, or they have no cgroups, as always at isolation level "
+    "3 of the embedded runtime; see them with `supervisor pods`."
 )
 POD_HEADERS = ("NAMESPACE", "NAME", "CPU(cores)", "MEMORY(bytes)")
 CONTAINER_HEADERS = ("NAMESPACE", "POD", "NAME", "CPU(cores)", "MEMORY(bytes)")
@@ -47,12 +54,14 @@ class Line(NamedTuple):
 @click.argument("what", type=click.Choice(["pods", "node", "actors"]), default="pods")
 @run_dir_option
 @click.option("-n", "--namespace", metavar="NS", help="Show only pods of this namespace.")
-@click.option("--containers", is_flag=True, help="Show a line for each container.")
+@click.option("--containers", is_flag=True, help="Show a line for each container of the pods.")
 @click.option("--sort-by", type=click.Choice(["name", "cpu", "memory"]), default="name", show_default=True)
-@click.option("-w", "--watch", is_flag=True, help="Of actors: measure again and again, until Ctrl-C.")
-@count_option
+@click.option("-w", "--watch", is_flag=True, help="Measure again and again, until Ctrl-C.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Measure N times.")
 @output_option("json")
-def top(
+@click.pass_context
+def top(  # noqa: PLR0913, PLR0917 - one parameter per option
+    ctx: click.Context,
     what: str,
     run_dir: str,
     namespace: str | None,
@@ -70,22 +79,57 @@ def top(
     \b
     Example: supervisor top actors --watch --sort-by cpu
     """
+    _refuse_others(ctx, what)
+    times = count if watch or count else 1
     if what == "actors":
         from supervisor.cli.actors.top import top_actors  # noqa: PLC0415 - of processes, not of pods
 
-        top_actors(run_dir, sort_by, output, count if watch or count else 1)
+        top_actors(run_dir, sort_by, output, times)
         return
+    shown = 0
     with connect(run_dir) as client:
-        data = client.ask("stats", GetSummary(only_cpu_and_memory=True), SUMMARY_S).data
-        found = untrusted.decode_json(data, Summary)
-        if what == "node":
-            _show_node(found, output)
-            return
-        lines = ordered(pod_lines(found, namespace, containers=containers), sort_by)
-        pods = [] if lines or output else list_pods(client)
-    headers = CONTAINER_HEADERS if containers else POD_HEADERS
+        while times is None or shown < times:
+            if shown:
+                time.sleep(INTERVAL_S)
+            shown += 1
+            data = client.ask("stats", GetSummary(only_cpu_and_memory=True), SUMMARY_S).data
+            found = untrusted.decode_json(data, Summary)
+            if times != 1 and output is None and render.is_terminal():
+                click.clear()
+            if what == "node":
+                _show_node(found, output, times)
+            else:
+                lines = ordered(pod_lines(found, namespace, containers=containers), sort_by)
+                pods = [] if lines or output else list_pods(client)
+                _show_pods(CONTAINER_HEADERS if containers else POD_HEADERS, lines, pods, namespace, output, times)
+
+
+_OF_PODS = {"namespace": "-n", "containers": "--containers"}
+
+
+def _refuse_others(ctx: click.Context, what: str) -> None:
+    """Raise click.UsageError for an option that has no meaning for the node or the actors."""
+    others = {"pods": {}, "actors": _OF_PODS, "node": _OF_PODS | {"sort_by": "--sort-by"}}[what]
+    for name, option in others.items():
+        if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
+            raise click.UsageError(f"{option} has no meaning for `top {what}`.", ctx)
+
+
+def _text(times: int | None) -> Callable[[Any], str]:
+    """JSON in several lines for one measurement, else a line for each."""
+    return render.json_text if times == 1 else render.json_line
+
+
+def _show_pods(
+    headers: tuple[str, ...],
+    lines: list[Line],
+    pods: Sequence[Pod],
+    namespace: str | None,
+    output: str | None,
+    times: int | None,
+) -> None:
     if output == "json":
-        render.echo(render.json_text([plain(headers, line) for line in lines]))
+        render.echo(_text(times)([plain(headers, line) for line in lines]))
     elif lines:
         render.table(headers, [[*line.names, cores(line.use), mebibytes(line.use)] for line in lines], RIGHT)
     elif count := sum(namespace in (None, pod.metadata.namespace) for pod in pods):
@@ -145,14 +189,12 @@ def plain(headers: tuple[str, ...], line: Line) -> dict[str, Any]:
     return names | {"cpuNanoCores": line.use.nano_cores, "memoryBytes": line.use.memory_bytes}
 
 
-def _show_node(found: Summary, output: str | None) -> None:
+def _show_node(found: Summary, output: str | None, times: int | None) -> None:
     node = found.node
     use = use_of(node)
     capacity = use.memory_bytes + ((node.memory.available_bytes or 0) if node.memory is not None else 0)
     if output == "json":
-        render.echo(
-            render.json_text(plain(NODE_HEADERS, Line((node.node_name,), use)) | {"memoryCapacityBytes": capacity})
-        )
+        render.echo(_text(times)(plain(NODE_HEADERS, Line((node.node_name,), use)) | {"memoryCapacityBytes": capacity}))
         return
     cpus = os.cpu_count() or 1  # the agent runs on this machine
     of_cpu = "" if use.nano_cores is None else f"{round(use.nano_cores / cpus / 1e7)}%"

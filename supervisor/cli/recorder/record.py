@@ -13,6 +13,7 @@ import click
 from proto.agent import recording
 from proto.agent.recording import Frame, Kind, Recording
 from proto.wire import codec
+from supervisor.cli import run_directory
 from supervisor.cli.common import complete_actor, output_option, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
@@ -36,7 +37,7 @@ def show(actor: str, path: str | None, tail: int | None, run_dir: str, output: s
 
     Values of Secrets and of environment variables were never recorded. Commands and annotations of manifests were.
     """
-    recordings = load([Path(path)] if path else recording.files(run_dir, actor), actor, run_dir)
+    recordings = load([Path(path)] if path else _files(run_dir, actor), actor, run_dir)
     frames = sorted(((one.at(frame), one, frame) for one in recordings for frame in one.frames), key=lambda row: row[0])
     rows = [(at, one, *described(frame), frame) for at, one, frame in frames[-tail if tail else 0 :]]
     if output == "json":
@@ -60,7 +61,7 @@ def show(actor: str, path: str | None, tail: int | None, run_dir: str, output: s
 @run_dir_option
 def export(actor: str, path: str | None, run_dir: str) -> None:
     """Write the recordings of ACTOR or of all actors to one file, for `supervisor replay` on any machine."""
-    recordings = load(recording.files(run_dir, actor), actor, run_dir)
+    recordings = load(_files(run_dir, actor), actor, run_dir)
     target = path or time.strftime("nodevisor-%Y%m%dT%H%M%S.rec")
     content = recording.export(recordings)
     try:
@@ -70,6 +71,16 @@ def export(actor: str, path: str | None, run_dir: str) -> None:
         raise CommandError(f"cannot write {target}: {error.strerror}; name another file with -o") from error
     count = sum(len(one.frames) for one in recordings)
     render.echo(f"{target}: {count} entries of {len(recordings)} processes, {len(content)} bytes")
+
+
+def _files(run_dir: str, actor: str) -> list[Path]:
+    """The recordings of ACTOR or of all actors. Raises CommandError when they cannot be looked for."""
+    run_directory.check(run_dir, recording.DIRECTORY)
+    found = recording.files(run_dir, actor)
+    if not found and (others := recording.files(run_dir)):
+        names = sorted({path.name.rpartition("-")[0] for path in others})
+        raise CommandError(f"no recording of {actor} in {run_dir}; there are those of {', '.join(names)}")
+    return found
 
 
 def load(paths: list[Path], actor: str, run_dir: str) -> list[Recording]:

@@ -1,4 +1,4 @@
-"""The agent as a child process of `supervisor run` and `start --run-once`, its log, and signals during a wait."""
+"""Runs the agent as a child process, for `supervisor run` and `start --run-once`; reads its log, and counts signals."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from types import FrameType, TracebackType
 
-START = (sys.executable, "-P", "-m", "supervisor", "start")
+from proto.common.interpreter import UTF8
+
+START = (sys.executable, *UTF8, "-P", "-m", "supervisor", "start")
 """The agent's command line; -P: nothing is imported from the present directory."""
 END_S = 20.0
 """Time for the agent to end after SIGTERM. Each actor has 5 s; most end at the same time."""

@@ -17,10 +17,11 @@ from pathlib import Path
 import click
 
 from proto.v1 import Event, Pod
+from proto.waits.obstacles import Tool
 from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli.common import list_pods
-from supervisor.cli.errors import INTERRUPTED, CommandError
-from supervisor.cli.run import advice, leftovers, session, view
+from supervisor.cli.errors import INTERRUPTED
+from supervisor.cli.run import advice, leftovers, session, sources, view
 from supervisor.cli.run.agent import START, Agent, Interrupts
 from supervisor.sockets.client import Client
 
@@ -57,7 +58,7 @@ def run(
     container_runtime_endpoint: str | None,
     hostname_override: str | None,
 ) -> None:
-    """Run an agent on copies of the MANIFESTs (files, or directories of them) and show its pods, until Ctrl-C.
+    """Run an agent on copies of the MANIFESTs (files, pipes, or directories) and show its pods, until Ctrl-C.
 
     The agent has its own directories, which are removed at the end. Ctrl-C ends the pods within their grace periods,
     then the agent. A second Ctrl-C ends the agent at once and leaves the pods.
@@ -82,11 +83,13 @@ class Session:
         objects: Path | None = None,
     ) -> None:
         """`start` is the agent's command line. The flags of the session's directories and `flags` are added."""
+        found, found_objects = sources.read(manifests), sources.read([objects] if objects is not None else [])
+        self._empty = (*found.empty, *found_objects.empty)
         self.directory = Path(tempfile.mkdtemp(prefix="nodevisor-"))
         self.manifests = self.directory / "manifests"
         self.run_dir = self.directory / "run"
-        self._expected = copy(manifests, self.manifests)
-        self._objects = copy([objects], self.directory / "objects") if objects is not None else 0
+        self._expected = sources.write(found.copies, self.manifests)
+        self._objects = sources.write(found_objects.copies, self.directory / "objects") if objects is not None else 0
         self._cgroup_root = session.cgroup_root(self.directory)
         self._flags = [*self._directory_flags(), *flags]
         command = [*start, *self._flags]
@@ -148,6 +151,8 @@ class Session:
             self._interrupts.count = max(1, self._interrupts.count)
 
     def _print_introduction(self) -> None:
+        for directory in self._empty:
+            self._say(f"There is no file in {directory}; hidden files and sub-directories are not read.", error=True)
         manifests = f"{self._expected} manifest{'' if self._expected == 1 else 's'}"
         self._say(f"The agent runs with pid {self._agent.pid} on {manifests}, in {self.directory}:")
         self._say("  manifests/  copies to edit, add to and remove while it runs")
@@ -203,7 +208,7 @@ class Session:
         if all(map(view.is_settled, self._pods)):
             self._advice = advice.NOTHING
         elif time.monotonic() > self._advise_at:
-            tool = advice.Tool(own_name(), str(self.run_dir))
+            tool = Tool(own_name(), str(self.run_dir))
             self._advice = advice.find(self._pods, self._events(), time.time(), tool)
             self._advise_at = time.monotonic() + ADVISE_S
         self._show(lambda view: view.advise(self._advice.line()))
@@ -308,23 +313,6 @@ class Session:
             say(f"The cgroup {self._cgroup_root} stays: something still runs in it.")
         if session.remove_directory(self.directory, say) and self._claim is not None:
             self._claim.forget()
-
-
-def copy(sources: Sequence[Path], directory: Path) -> int:
-    """Copy files, and the files directly in directories, into a new `directory`; their number. Raises CommandError."""
-    directory.mkdir(mode=0o700)  # objects may be Secrets
-    files = [file for source in sources for file in (sorted(source.iterdir()) if source.is_dir() else [source])]
-    files = [file for file in files if file.is_file() and not file.name.startswith(".")]
-    for number, file in enumerate(files):
-        target = directory / file.name
-        if target.exists():  # two directories may use one name
-            target = directory / f"{number}-{file.name}"
-        try:
-            target.write_bytes(file.read_bytes())
-        except OSError as error:
-            shutil.rmtree(directory.parent, ignore_errors=True)
-            raise CommandError(f"cannot read {file}: {error.strerror}") from error
-    return len(files)
 
 
 def own_name() -> str:

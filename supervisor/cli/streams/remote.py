@@ -9,7 +9,8 @@ import click
 
 from proto.cri.labels import POD_UID
 from proto.v1 import Pod
-from supervisor.cli.common import complete_pod, connect, find_pod, list_pods, run_dir_option
+from proto.wire.errors import Refused
+from supervisor.cli.common import complete_pod, connect, find_pod, list_pods, no_runtime, run_dir_option
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
@@ -47,7 +48,10 @@ def call_runtime(client: Client, rpc: str, request: Message, answer: M) -> M:
     from proto.pods.pleg import CallRuntime  # noqa: PLC0415
 
     call = CallRuntime(rpc=rpc, request=request.SerializeToString(), timeout_s=CALL_S)
-    answer.ParseFromString(client.ask("pleg", call, CALL_S + 5).response)
+    try:
+        answer.ParseFromString(client.ask("pleg", call, CALL_S + 5).response)
+    except Refused as error:
+        raise no_runtime(error.reason, rpc) or error from error
     return answer
 
 
@@ -219,9 +223,9 @@ def _sandbox(client: Client, pod: Pod) -> str:
     chosen = pb.PodSandboxFilter(label_selector={POD_UID: config_uid(pod)})
     wanted = pb.ListPodSandboxRequest(filter=chosen)
     found = call_runtime(client, "ListPodSandbox", wanted, pb.ListPodSandboxResponse()).items
-    ready = sorted((one for one in found if one.state == pb.SANDBOX_READY), key=lambda one: one.created_at)
+    ready = [one for one in found if one.state == pb.SANDBOX_READY]
     if not ready:
         raise CommandError(
             f"pod {pod.metadata.namespace}/{pod.metadata.name} has no running sandbox; see `supervisor pods`"
         )
-    return str(ready[-1].id)
+    return str(max(ready, key=lambda one: (one.metadata.attempt, one.created_at)).id)

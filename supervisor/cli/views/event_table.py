@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from proto.pods.pod_columns import human_duration, seconds_of
+from proto.common.rfc3339 import seconds_of
+from proto.pods.pod_columns import human_duration
 from proto.v1 import Event
 
 HEADERS = ("NAMESPACE", "LAST SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE")

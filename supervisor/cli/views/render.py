@@ -56,7 +56,7 @@ def progress(text: str) -> None:
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str] = frozenset()) -> None:
     """Print a table. The columns in `right` are right-aligned."""
     if colours():
-        _rich_table(headers, rows, right)
+        _print_styled(headers, rows, right)
         return
     for line in plain_lines(headers, rows, right):
         echo(line)
@@ -80,17 +80,24 @@ def join(cells: Sequence[str], widths: Sequence[int], right: Sequence[bool]) -> 
     return GAP.join(padded).rstrip()
 
 
-def _rich_table(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str]) -> None:
+def _print_styled(headers: Sequence[str], rows: Sequence[Sequence[str]], right: frozenset[str]) -> None:
+    """Print lines of full length and leave their wrapping to the terminal, so that names can be copied.
+
+    Rich's own table breaks names to fit the terminal's width, and drops columns of a narrow one.
+    """
     from rich.console import Console  # noqa: PLC0415 - see the module docstring
-    from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
-    drawn = Table(box=None, pad_edge=False, padding=(0, len(GAP), 0, 0), header_style="bold")
-    for header in headers:
-        drawn.add_column(header, justify="right" if header in right else "left", overflow="fold")
-    for row in rows:
-        drawn.add_row(*(Text(one_line(cell), style=cell.style if isinstance(cell, Cell) else "") for cell in row))
-    Console(highlight=False).print(drawn)
+    lines = [[Text(header, "bold") for header in headers]]
+    lines += [[Text(one_line(cell), cell.style if isinstance(cell, Cell) else "") for cell in row] for row in rows]
+    widths = [max(line[column].cell_len for line in lines) for column in range(len(headers))]
+    console = Console(highlight=False, soft_wrap=True)
+    for line in lines:
+        for cell, width, header in zip(line, widths, headers, strict=True):
+            cell.align("right" if header in right else "left", width)
+        joined = Text(GAP).join(line)
+        joined.rstrip()
+        console.print(joined)
 
 
 def styled(text: str, style: str) -> str:

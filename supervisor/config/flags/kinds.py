@@ -1,7 +1,7 @@
 """Parses the values of flags to the plain values that a configuration file would have.
 
 The syntax is that of pflag and k8s.io/component-base/cli/flag. A repeated flag extends maps and lists, and replaces
-other values. The validation of the field checks bounds.
+other values. Taints are replaced, too. The validation of the field checks bounds.
 """
 
 from __future__ import annotations
@@ -143,9 +143,10 @@ def _headers(text: str, before: Any) -> dict[str, list[str]]:
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
-def _taints(text: str, before: Any) -> list[dict[str, str]]:
-    found = list(before or [])
-    for part in filter(None, text.split(",")):
+def _taints(text: str, _: Any) -> list[dict[str, str]]:
+    """The last flag counts, and an empty one means no taints, as in the kubelet's RegisterWithTaintsVar."""
+    found: list[dict[str, str]] = []
+    for part in text.split(",") if text else ():
         left, sign, effect = part.rpartition(":")
         key, _, value = left.partition("=")
         if not sign or not key or effect not in _EFFECTS:

@@ -120,7 +120,7 @@ EFFECTIVE: dict[str, Effect] = {
     "imageGCLowThresholdPercent": Effect("image_gc_low_threshold_percent", "image_gc", _same),
     "cgroupRoot": Effect("cgroup_root", "pod_workers, stats, container_gc, eviction, oom", _cgroup_root),
     "cgroupsPerQOS": Effect("cgroups_per_qos", "pod_workers, stats, container_gc, eviction", _same),
-    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc, eviction, oom, runtime", _same),
+    "cgroupDriver": Effect("cgroup_driver", "pod_workers, stats, container_gc, eviction, oom, node, runtime", _same),
     "runtimeRequestTimeout": Effect("runtime_request_timeout_s", "pod_workers, container_gc, server", _seconds),
     "maxPods": Effect("max_pods", "pod_workers, resources, eviction, volume, node"),
     "podsPerCore": Effect("max_pods", "pod_workers, resources, eviction, volume, node"),
@@ -182,11 +182,11 @@ EFFECTIVE: dict[str, Effect] = {
     "logging.vmodule": Effect("vmodule", "every process; names of Python files", _vmodule),
     "tracing.endpoint": Effect("tracing_endpoint", "every process; the packages of nodevisor[tracing] are needed"),
     "tracing.samplingRatePerMillion": Effect("tracing_sampling_rate_per_million", "every process"),
-    "kubeAPIQPS": Effect("kube_api_qps", "node, status, objects", float),
+    "kubeAPIQPS": Effect("kube_api_qps", "node, status, objects, server", float),
     "configMapAndSecretChangeDetectionStrategy": Effect(
         "config_map_and_secret_change_detection_strategy", "objects", _same
     ),
-    "kubeAPIBurst": Effect("kube_api_burst", "node, status, objects", _same),
+    "kubeAPIBurst": Effect("kube_api_burst", "node, status, objects, server", _same),
     "rotateCertificates": Effect(
         "rotate_certificates", "certificates; config, events, node, objects, server, status: as clients", bool
     ),
@@ -237,7 +237,7 @@ EFFECTIVE: dict[str, Effect] = {
     "containerRuntimeEndpoint": Effect(
         "container_runtime_endpoint",
         "pod_workers, resources, pleg, image_gc, container_gc, probe, stats, oom, server; "
-        "the default is the first socket found",
+        "the default is that of running pods, else the first socket found",
     ),
     "imageServiceEndpoint": Effect("image_service_endpoint", "pod_workers, pleg", _same),
 }
@@ -263,6 +263,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     gates = Gates(config.feature_gates or {})
     values["cluster_trust_bundle_projection"] = gates.enabled("ClusterTrustBundleProjection")
     values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
+    values["split_log_streams"] = gates.enabled("PodLogsQuerySplitStreams")
     values["dns_only_serving_certificate"] = gates.enabled("AllowDNSOnlyNodeCSR")
     values["separate_disk_gc"] = gates.enabled("KubeletSeparateDiskGC")
     values["cpu_quota_with_exclusive_cpus"] = not gates.enabled("DisableCPUQuotaWithExclusiveCPUs")

@@ -30,12 +30,14 @@ _ATTEMPTS = 5
 class Loader(NamedTuple):
     """Functions that turn a command line into a configuration and settings (`cli.agent.start`).
 
-    `configuration` and `settings` raise click.ClickException, with a message for people.
+    `configuration` and `settings` raise click.ClickException, with a message for people. `missing` gives a line for
+    each file that is not there and without which no pod starts.
     """
 
     configuration: Callable[[Given], Effective]
     settings: Callable[[Effective, Given], Settings]
     encoded: Callable[[Effective, Given], msgspec.Raw]
+    missing: Callable[[Effective], list[str]]
 
 
 class Choice(NamedTuple):
@@ -119,8 +121,10 @@ def read(given: Given, loader: Loader) -> tuple[Effective, Resolved]:
         at_start=_at_start(effective),
         configuration=loader.encoded(effective, given),
         digest=before,
+        missing=tuple(loader.missing(effective)),
     )
-    return effective, Resolved(digest=before, candidate=candidate, notes=(*effective.remarks, *effective.notes))
+    notes = (*effective.remarks, *effective.notes, *candidate.missing)
+    return effective, Resolved(digest=before, candidate=candidate, notes=notes)
 
 
 def digest(config: str, config_dir: str) -> str:

@@ -24,6 +24,8 @@ class Candidate(msgspec.Struct, frozen=True, kw_only=True):
     """As in RUN_DIR/configuration.json: `configuration`, `secrets`, `sources`, `features` and `flags`."""
     digest: str
     """SHA-256 of the names and contents of its files."""
+    missing: tuple[str, ...] = ()
+    """A line for each file that it names, that was not there as it was read, and without which no pod starts."""
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +49,15 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     actors: tuple[str, ...] = ()
     """The restarted actors."""
     message: str = ""
+
+
+def as_started(found: Resolved, present: Settings) -> Resolved:
+    """The same result with the present values of settings that no file can change."""
+    if found.candidate is None:
+        return found
+    kept = {name: getattr(present, name) for name in readers.FROM_FLAGS}
+    settings = msgspec.structs.replace(found.candidate.settings, **kept)
+    return msgspec.structs.replace(found, candidate=msgspec.structs.replace(found.candidate, settings=settings))
 
 
 def needs_restart(old: Candidate, new: Candidate) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ import msgspec
 from proto.agent.settings import Settings
 from proto.common import logs, rfc3339
 from supervisor.config.reload import policy, readers, store
-from supervisor.config.reload.candidate import Candidate, Entry, Resolved
+from supervisor.config.reload.candidate import Candidate, Entry, Resolved, as_started
 from supervisor.config.reload.reader import DEADLINE_S, Look, Reader
 from supervisor.config.reload.resolver import Resolver
 from supervisor.config.reload.start import Start
@@ -216,6 +216,7 @@ class ReloadController:
     def _take(self, result: Resolved, now: float) -> None:
         for note in result.notes:
             log.warning("%s", note)
+        result = as_started(result, self._machine.in_force.settings)
         self._carry_out(self._machine.resolved(result, now, self._healths()))
 
     def _carry_out(self, instructions: Iterable[policy.Instruction]) -> None:

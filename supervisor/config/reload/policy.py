@@ -188,9 +188,9 @@ class Machine:
         self._out += [Save(), PutInForce(candidate, restarted)]
         if self.trial is not None and restarted:
             text = f"in force, on trial with {', '.join(restarted)}"
-            self._report("info", "on trial", text, found, restarted)
+            self._report("info", "on trial", self._with_missing(text), found, restarted)
         elif fields:
-            self._report("info", "good", "in force", found, restarted)
+            self._report("info", "good", self._with_missing("in force"), found, restarted)
         else:
             self._report("info", "no effect", "no actor reads the changed settings", found)
 
@@ -227,7 +227,11 @@ class Machine:
         self.trial, self.good = None, self.in_force
         self.bad = tuple(digest for digest in self.bad if digest != self.in_force.digest)
         self._out.append(Save())
-        self._report("info", "good", "is the last known good configuration now", trial.changes)
+        text = self._with_missing("is the last known good configuration now")
+        self._report("info", "good", text, trial.changes)
+
+    def _with_missing(self, text: str) -> str:
+        return "; ".join((text, *self.in_force.missing))
 
     def _fail(self, why: str, healths: Healths) -> None:
         trial, failed, good = self.trial, self.in_force, self.good

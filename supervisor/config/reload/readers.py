@@ -26,8 +26,8 @@ _READ_BY = {
     """,
     "events": "root_dir kubeconfig cert_dir rotate_certificates event_record_qps event_burst node_name",
     "eviction": """
-        root_dir node_name max_pods system_reserved kube_reserved enforce_node_allocatable cgroup_driver cgroup_root
-        cgroups_per_qos eviction_hard eviction_soft eviction_soft_grace_s eviction_minimum_reclaim
+        run_dir root_dir node_name max_pods system_reserved kube_reserved enforce_node_allocatable cgroup_driver
+        cgroup_root cgroups_per_qos eviction_hard eviction_soft eviction_soft_grace_s eviction_minimum_reclaim
         eviction_max_pod_grace_period_s eviction_monitoring_period_s local_storage_capacity_isolation
         eviction_pressure_transition_period_s kernel_memcg_notification
     """,
@@ -47,6 +47,7 @@ _READ_BY = {
         node_lease_duration_s node_status_max_images shutdown_grace keep_shutdown_times pod_cidr node_name node_ip
         server_port extend_websockets_to_kubelet max_pods node_labels register_with_taints system_reserved kube_reserved
         eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction make_iptables_util_chains
+        cgroup_driver
     """,
     "objects": """
         run_dir objects_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst
@@ -81,12 +82,13 @@ _READ_BY = {
         image_credential_provider_config extra
     """,
     "server": """
-        run_dir root_dir kubeconfig cert_dir rotate_certificates container_runtime_endpoint node_name pod_logs_dir
-        enable_server server_address server_port read_only_port page_address tls_cert_file tls_private_key_file
-        server_tls_bootstrap tls_cipher_suites tls_min_version client_ca_file anonymous_auth webhook_authentication
-        token_cache_s authorization_mode authorized_cache_s unauthorized_cache_s enable_debugging_handlers
-        enable_profiling_handler enable_debug_flags_handler enable_system_log_handler enable_system_log_query
-        streaming_idle_timeout_s extend_websockets_to_kubelet runtime_request_timeout_s
+        run_dir root_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst container_runtime_endpoint
+        node_name pod_logs_dir enable_server server_address server_port read_only_port page_address tls_cert_file
+        tls_private_key_file server_tls_bootstrap tls_cipher_suites tls_min_version client_ca_file anonymous_auth
+        webhook_authentication token_cache_s authorization_mode authorized_cache_s unauthorized_cache_s
+        enable_debugging_handlers enable_profiling_handler enable_debug_flags_handler enable_system_log_handler
+        enable_system_log_query streaming_idle_timeout_s extend_websockets_to_kubelet split_log_streams
+        runtime_request_timeout_s
     """,
     "stats": """
         root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos
@@ -124,6 +126,10 @@ FIXED: dict[str, str] = {
     "fault_injection": "it is allowed for an agent by its start only",
 }
 """Settings that are fixed for the life of an agent, each with the reason."""
+
+FROM_FLAGS = ("run_dir", "root_dir", "node_name", "container_logs_dir")
+"""Fixed settings that no file can change. They come from flags, the environment and the host's name. A new host
+name takes effect at a start, as with the kubelet."""
 
 EVERYWHERE = frozenset(
     {

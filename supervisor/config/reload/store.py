@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import logging
-import os
 import zlib
 from pathlib import Path
 
@@ -16,11 +15,14 @@ import msgspec
 
 from proto.common import untrusted
 from supervisor.config.reload.candidate import Candidate, Entry
+from supervisor.host.replaced_file import replace_file
 
 log = logging.getLogger(__name__)
 
 VERSION = 1
 MAX_ENTRIES = 50
+MOST_BYTES = 16 << 20
+"""Largest file that is read: a hundred times a usual one."""
 GOOD, HISTORY = "last-known-good.json", "config-history.json"
 
 
@@ -45,7 +47,7 @@ def load(root_dir: str, flags: str) -> Saved:
     """Load the state saved for these flags; empty when the file is missing, damaged or of other flags."""
     path = Path(root_dir, "nodevisor", GOOD)
     try:
-        file = untrusted.decode_json(path.read_bytes(), _File)
+        file = untrusted.decode_json(untrusted.read_file(path, MOST_BYTES), _File)
         if file.version != VERSION or zlib.crc32(file.data) != file.checksum:
             raise ValueError("another version, or its checksum does not match")
         saved = untrusted.decode_json(file.data, Saved)
@@ -61,26 +63,18 @@ def save(root_dir: str, saved: Saved) -> None:
     """Replace the file. Raises OSError."""
     body = msgspec.json.encode(saved)
     file = _File(version=VERSION, checksum=zlib.crc32(body), data=msgspec.Raw(body))
-    _write(Path(root_dir, "nodevisor", GOOD), msgspec.json.encode(file))
+    replace_file(Path(root_dir, "nodevisor", GOOD), msgspec.json.encode(file))
 
 
 def history(root_dir: str) -> list[Entry]:
     """Every entry, oldest first; empty when there is no file or it is damaged. Raises OSError."""
     with contextlib.suppress(FileNotFoundError, msgspec.DecodeError):
-        return untrusted.decode_json(Path(root_dir, "nodevisor", HISTORY).read_bytes(), list[Entry])
+        content = untrusted.read_file(Path(root_dir, "nodevisor", HISTORY), MOST_BYTES)
+        return untrusted.decode_json(content, list[Entry])
     return []
 
 
 def append(root_dir: str, entry: Entry) -> None:
     """Add an entry and drop the oldest beyond `MAX_ENTRIES`. Raises OSError."""
     entries = [*history(root_dir), entry][-MAX_ENTRIES:]
-    _write(Path(root_dir, "nodevisor", HISTORY), msgspec.json.encode(entries))
-
-
-def _write(path: Path, content: bytes) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.tmp")
-    descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(content)
-    temporary.replace(path)
+    replace_file(Path(root_dir, "nodevisor", HISTORY), msgspec.json.encode(entries))

@@ -168,7 +168,7 @@ class UpgradeController:
         try:
             exchange.leave(self._daemon, prepare)
         except Exception as error:
-            log.exception("cannot prepare the next self")
+            log.exception("cannot prepare the next self; the present one goes on")
             self._end(_did_not_start(journey, f"cannot prepare it: {error}"))
 
     def _healths(self) -> dict[str, Health]:

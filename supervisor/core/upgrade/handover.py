@@ -19,7 +19,7 @@ from supervisor.supervision.specs import ChildSpec
 VERSION = 1
 PROBLEM = "NODEVISOR_UPGRADE_PROBLEM"
 """Variable with the reason why a next self did not start."""
-SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP)
 """Blocked from before exec until the next self handles them."""
 
 committed = False

@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 import msgspec
 
+from proto.common.interpreter import UTF8
+
 
 class Release(msgspec.Struct, frozen=True, kw_only=True):
     """`path` is the interpreter's sys.path; empty: its own. `place` is for people."""
@@ -61,7 +63,7 @@ except BaseException as error:
     if not back or getattr(state, "committed", False):
         raise
     import signal, traceback
-    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD})
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, signal.SIGHUP})
     traceback.print_exc()
     for one in descriptors:
         os.set_inheritable(one, True)
@@ -78,10 +80,10 @@ The environment is kept before, because a self removes the service manager's var
 
 def command(release: Release, module: str, *arguments: str) -> list[str]:
     """The command line that exits with `module.main(arguments)` of a release."""
-    return [release.python, "-P", "-c", _RUN.format(module=module), json.dumps(release.path), *arguments]
+    return [release.python, *UTF8, "-P", "-c", _RUN.format(module=module), json.dumps(release.path), *arguments]
 
 
 def becoming(release: Release, plan: int, descriptors: Sequence[int], back: Release | None) -> list[str]:
     """The command line of the next self: its plan is behind a descriptor. Without `back`, a failed start is the end."""
     line = becoming(back, plan, descriptors, None) if back is not None else []
-    return [release.python, "-P", "-c", _BECOME, json.dumps([release.path, plan, list(descriptors), line])]
+    return [release.python, *UTF8, "-P", "-c", _BECOME, json.dumps([release.path, plan, list(descriptors), line])]

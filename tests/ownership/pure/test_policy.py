@@ -5,7 +5,18 @@ from __future__ import annotations
 import pytest
 
 from supervisor.ownership.places import Place
-from supervisor.ownership.policy import Agent, Facts, ForeignPod, LockedPlace, Own, Port, Process, decide
+from supervisor.ownership.policy import (
+    Agent,
+    Facts,
+    ForeignPod,
+    LockedPlace,
+    Own,
+    Port,
+    Process,
+    RuntimeFacts,
+    decide,
+    lost_runtime,
+)
 
 ROOT = Place("root directory /r", "--root-dir", "/r")
 LOGS = Place("pod logs /l", "--pod-logs-dir", "/l")
@@ -101,3 +112,46 @@ def test_ordinary_users_lock_stops_only_agents_of_that_user(uid: int, of_ours: i
     harmless = uid == 1000 and of_ours == 0
     assert bool(decision.refusal) == (not harmless)
     assert [("flock (pid 7) of uid 1000" in one) for one in decision.warnings] == [True] * harmless
+
+
+CONTAINERD, CRIO = "unix:///run/containerd/containerd.sock", "unix:///run/crio/crio.sock"
+ALIVE = "pod u-1, pid 11 postgres"
+
+
+@pytest.mark.parametrize(("former", "chosen"), [(CONTAINERD, CRIO), (CONTAINERD, "embedded"), ("embedded", CONTAINERD)])
+def test_another_runtime_than_that_of_running_pods_is_refused(former: str, chosen: str) -> None:
+    last = RuntimeFacts(former=former, alive=ALIVE, record="/r/nodevisor/last-start.json")
+    said = decide(Facts(runtime=last), OWN._replace(endpoint=chosen, take_over=True)).refusal
+    assert f"container runtime {former} runs pods of ours ({ALIVE}), and {chosen} would start them" in said
+    assert f"--container-runtime-endpoint={former}, or end the pods" in said
+    assert "remove /r/nodevisor/last-start.json" in said
+
+
+@pytest.mark.parametrize(
+    ("last", "chosen"),
+    [
+        (RuntimeFacts(former=CONTAINERD, alive=ALIVE), CONTAINERD),
+        (RuntimeFacts(former=CONTAINERD), CRIO),  # every pod has ended, or the machine was rebooted
+        (RuntimeFacts(alive=ALIVE), CONTAINERD),  # a kubelet's pods, or a release without the file
+        (RuntimeFacts(), "embedded"),
+    ],
+)
+def test_runtime_of_the_running_pods_and_any_without_pods_may_start(last: RuntimeFacts, chosen: str) -> None:
+    assert decide(Facts(runtime=last), OWN._replace(endpoint=chosen)) == ("", (), ())
+
+
+def test_containers_left_on_the_embedded_runtime_are_reported() -> None:
+    left = "container 0123 of the embedded runtime, pid 7 sleep"
+    last = RuntimeFacts(former=CONTAINERD, alive=ALIVE, embedded=left)
+    assert left in decide(Facts(runtime=last), OWN._replace(endpoint=CONTAINERD)).warnings[0]
+    assert decide(Facts(runtime=RuntimeFacts("embedded", left, left)), OWN._replace(endpoint="embedded")).warnings == ()
+
+
+def test_refusal_to_choose_a_runtime_says_what_to_do() -> None:
+    unknown = lost_runtime(RuntimeFacts(alive=ALIVE))
+    assert "no container runtime answers" in unknown
+    assert f"pods of ours run ({ALIVE})" in unknown
+    assert "name it with --container-runtime-endpoint" in unknown
+    assert lost_runtime(RuntimeFacts(alive=ALIVE, damaged="cannot use F: bad")).startswith(
+        "cannot use F: bad, and pods"
+    )

@@ -62,6 +62,11 @@ def test_odd_tables_raise_no_error(text: str) -> None:
         ("127.0.0.1", "::ffff:127.0.0.1", 1, True),
         ("::", "10.0.0.1", 1, True),
         ("::1", "::", 1, True),
+        ("::1", "0.0.0.0", 1, False),
+        ("0.0.0.0", "::1", 1, True),
+        ("0.0.0.0", "::", 1, True),
+        ("0.0.0.0", "2001:db8::1", 1, True),
+        ("::ffff:127.0.0.1", "127.0.0.1", 1, True),
     ],
 )
 def test_two_sockets_collide_on_one_port_of_one_address(ours: str, theirs: str, port: int, expected: bool) -> None:

@@ -31,6 +31,7 @@ def seen(thread: Thread, before: Thread = BEFORE, swapped_kib: int = 0) -> Seen:
         (seen(Thread(tid=7, state="S", syscall=202, wchan="futex_do_wait")), "lock"),
         (seen(Thread(tid=7, state="S", syscall=999, wchan="what_is_this")), "unknown"),
         (Seen(first=Sample(at=1.0), last=Sample(at=2.0)), "gone"),
+        (seen(Thread(tid=7, state="Z")), "gone"),
     ],
 )
 def test_stall_is_named(found: Seen, kind: str) -> None:

@@ -24,6 +24,7 @@ import msgspec
 from actors._net.streaming.spdy import Data, Reset
 from proto.common import untrusted
 from supervisor.cli.streams.transport.connection import BLOCK, MAX_UNSENT, Connection, StreamingError
+from supervisor.cli.views.output import writing
 
 PROTOCOL = "v4.channel.k8s.io"
 STDIN, STDOUT, STDERR = 0, 1, 2
@@ -140,8 +141,9 @@ class Remote:
 
 def _write_all(descriptor: int, content: bytes) -> None:
     left = memoryview(content)
-    while left:
-        left = left[os.write(descriptor, left) :]
+    with writing():
+        while left:
+            left = left[os.write(descriptor, left) :]
 
 
 def terminal_size() -> tuple[int, int]:

@@ -125,8 +125,8 @@ def _pod_cidr(text: str) -> str:
 def _endpoint(path: str, endpoint: str) -> Iterator[Problem]:
     if not endpoint or (endpoint == EMBEDDED and path == "containerRuntimeEndpoint"):
         return
-    scheme, separator, rest = endpoint.partition("://")
-    socket = rest if separator and scheme == "unix" else endpoint
+    scheme, separator, rest = endpoint.partition(":")
+    socket = rest.removeprefix("//") if separator and scheme == "unix" else endpoint  # one slash is a URL, too
     if not socket.startswith("/") or "\0" in socket:
         problem = f"must be a socket such as unix:///run/containerd/containerd.sock, not {endpoint[:60]!r}"
         yield Problem(path, problem)

@@ -68,7 +68,7 @@ def rules(config: KubeletConfiguration) -> Iterator[Problem]:
 def _namespaced(pattern: str) -> bool:
     """True when all sysctls of a pattern are in a pod's IPC or network namespace."""
     name = pattern.replace("/", ".").removesuffix("*")
-    return pattern == "kernel.sem" or name.startswith(_NAMESPACED)
+    return name == "kernel.sem" or name.startswith(_NAMESPACED)
 
 
 def check_labels(labels: Mapping[str, str], source: str = "--node-labels") -> list[Problem]:

@@ -27,7 +27,7 @@ class Option(NamedTuple):
 _CPU_OPTIONS = {
     "full-pcpus-only": Option(),
     "strict-cpu-reservation": Option(),
-    "prefer-align-cpus-by-uncorecache": Option("CPUManagerPolicyBetaOptions"),
+    "prefer-align-cpus-by-uncorecache": Option(),
     "distribute-cpus-across-numa": Option("CPUManagerPolicyBetaOptions"),
     "align-by-socket": Option("CPUManagerPolicyAlphaOptions"),
     "distribute-cpus-across-cores": Option("CPUManagerPolicyAlphaOptions"),
