@@ -13,7 +13,7 @@ from tests.harness import PATIENCE
 EFFECTIVE_S = 1.0
 EFFECTIVE_STARTS = 6
 """A change is in force after so many starts of a bare interpreter, on a machine so busy that they take over a second.
-It needs two: the one that reads the files, and the actor's."""
+It needs two processes: the reader of the files, and the actor."""
 
 
 def interpreter_s() -> float:

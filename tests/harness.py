@@ -7,6 +7,8 @@ as the supervisor does. It can stand in for peers: it captures and answers the a
 from __future__ import annotations
 
 import contextlib
+import errno
+import math
 import os
 import shutil
 import signal
@@ -30,6 +32,7 @@ from actors._cgroup.hierarchy import hierarchy
 from actors._cri.call import Call
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
+from actors._host.files import mounts
 from proto.agent.actor import CheckReceived, Receipt
 from proto.agent.settings import Settings
 from proto.agent.supervisor import PeerState, PeerStates, Ready
@@ -51,6 +54,10 @@ A machine that stands still takes one step: after it the asker may be woken befo
 
 PATIENCE = float(os.environ.get("NODEVISOR_TEST_PATIENCE", "1"))
 """Factor of every `wait_for`, for a guest under emulation. Promised limits are not tested there."""
+
+
+STEP_S = 0.01
+"""Between two looks of `Stalls`."""
 
 
 def wait_for(condition: Callable[[], Any], timeout_s: float = 10.0, what: str = "") -> Any:
@@ -77,39 +84,83 @@ def alive(pid: int) -> bool:
     return state not in "ZX"
 
 
+def stop_process(pid: int) -> None:
+    """Stop a process with SIGSTOP and wait until each of its threads stands still.
+
+    kill(2) returns before that. A thread on another CPU may still answer a message.
+    """
+    os.kill(pid, signal.SIGSTOP)
+    wait_for(lambda: _stopped(pid), what=f"process {pid} is stopped")
+
+
+def _stopped(pid: int) -> bool:
+    try:
+        states = [task.read_text().rpartition(")")[2].split()[0] for task in Path(f"/proc/{pid}/task").glob("*/stat")]
+    except OSError:  # a thread has ended meanwhile
+        return False
+    return bool(states) and all(state == "T" for state in states)
+
+
+def unmount(path: Path) -> None:
+    """Unmount a file system once no process holds it: one that has just ended may keep it for a moment."""
+
+    def unmounted() -> bool:
+        try:
+            mounts.unmount(str(path))
+        except OSError as error:
+            if error.errno != errno.EBUSY:
+                raise
+            return False
+        return True
+
+    wait_for(unmounted, 20, f"no process holds {path}")
+
+
 class Stalls(threading.Thread):
     """When the machine kept a thread from running that had nothing to wait for. A context manager.
 
-    Limits of time hold beyond the longest of them: machines that tests run on may stand still for a second.
+    Limits of time hold beyond the longest of them: machines that tests run on may stand still for a second. A test's
+    thread may go on before this one after it, so what lasts until the question counts, too.
     """
 
     def __init__(self) -> None:
         super().__init__(daemon=True)
-        self.longest_s = 0.0
+        self._longest_s = 0.0
         self._spans: list[tuple[float, float]] = []
+        self._since = math.inf
+        """From when on this thread has not run; infinity outside of the block."""
         self._over = threading.Event()
 
     def run(self) -> None:
         while not self._over.is_set():
-            began = time.monotonic()
-            time.sleep(0.01)
-            ended = time.monotonic()
-            late_s = ended - began - 0.01
-            self.longest_s = max(self.longest_s, late_s)
-            if late_s > 0.01:
-                self._spans.append((began, ended))
+            time.sleep(STEP_S)
+            now = time.monotonic()
+            late_s = now - self._since - STEP_S
+            self._longest_s = max(self._longest_s, late_s)
+            if late_s > STEP_S:
+                self._spans.append((self._since, now))
+            self._since = now  # last: until then it counts as lasting
+
+    @property
+    def longest_s(self) -> float:
+        """The longest so far, in seconds."""
+        return max(self._longest_s, time.monotonic() - self._since - STEP_S)
 
     def between(self, began: float, ended: float) -> bool:
         """Return True when the machine stood still then."""
-        return any(began < until and since < ended for since, until in list(self._spans))
+        lasting = (self._since, time.monotonic())
+        spans = [*self._spans, *([lasting] if lasting[1] - lasting[0] > 2 * STEP_S else [])]
+        return any(began < until and since < ended for since, until in spans)
 
     def __enter__(self) -> Stalls:
+        self._since = time.monotonic()
         self.start()
         return self
 
     def __exit__(self, *exc: object) -> None:
         self._over.set()
         self.join()
+        self._since = math.inf
 
 
 class Peer:

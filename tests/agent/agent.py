@@ -39,7 +39,7 @@ class Agent:
 
     def __init__(self, containerd: ContainerdInstance, node: str = "vm", *, api: bool = False) -> None:
         """`api`: it also expects pods of an API server, for which `api_source.ApiSource` stands in."""
-        self.module = "tests.agent.with_api" if api else "supervisor"
+        self.module = "tests.agent.api.with_api" if api else "supervisor"
         self.containerd = containerd
         self.node = node
         self.dir = Path(tempfile.mkdtemp(prefix="nva-", dir="/tmp"))

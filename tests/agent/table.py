@@ -5,6 +5,7 @@ A case's containers print their observations; the agent reports their status.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -22,6 +23,8 @@ from tests.harness import wait_for
 
 SETTLES_S = 90.0
 """For a whole table on a busy machine; one pod alone takes about a second."""
+SAID_S = 10.0
+"""From a pod's status to what is told beside it."""
 
 
 class Seen:
@@ -134,7 +137,25 @@ class Table:
             shown = last.status if last is not None else "not shown"
             raise AssertionError(f"{name} does not settle: {shown}; log: {self.agent.log}") from None
         assert last is not None
-        case.check(last)
+        self._check(case, last)
+
+    def _check(self, case: Case, seen: Seen) -> None:
+        """Check what was seen. Logs and events are read anew: they go another way than the status, and may be later.
+
+        containerd may write an output's last lines after the exit.
+        """
+
+        def is_right() -> bool:
+            try:
+                case.check(seen)
+            except (AssertionError, LookupError, ValueError):
+                return False
+            return True
+
+        with contextlib.suppress(AssertionError):
+            wait_for(is_right, SAID_S)
+            return
+        case.check(seen)  # says what is wrong
 
 
 @contextmanager

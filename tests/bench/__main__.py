@@ -15,16 +15,16 @@ import sys
 import time
 from collections.abc import Sequence
 
-from tests.bench import history
 from tests.bench.parts import PARTS, measure, numbers, progress
-from tests.bench.report import Report
-from tests.bench.table import print_table
+from tests.bench.reporting import history
+from tests.bench.reporting.report import Report
+from tests.bench.reporting.table import print_table
 
 HISTORY = history.DIRECTORY / "history.jsonl"
 MOST_PODS = 250
-"""Of one private containerd, whose pods have a /24 (tests/containerd/network.py)."""
+"""Of one private containerd, whose pods have a /24 (tests/containerd/host/network.py)."""
 OPTIONAL = "cluster"
-"""Left out, and said so, where the machine lacks a control plane and nobody asked for the part."""
+"""Left out, and said so, where the machine lacks a control plane and no option asks for the part."""
 
 
 def main() -> int:

@@ -31,7 +31,7 @@ from urllib.parse import SplitResult
 
 from actors._cri.client import Cri
 from tests.agent.agent import Agent, container, is_ready, pod
-from tests.bench.https import (
+from tests.bench.harness.https import (
     APART_S,
     BLOCK,
     bare_writer,

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import json
+import select
 import tempfile
 import threading
 import time
@@ -16,12 +17,11 @@ from contextlib import ExitStack
 from dataclasses import astuple, dataclass, field
 from pathlib import Path
 
-import urllib3
-
 from tests.agent.agent import Agent
-from tests.bench import floor, pods
-from tests.bench.node import PODS, Node, joined_agent, settled, until, up_and_gone
-from tests.bench.table import print_table
+from tests.bench import floor
+from tests.bench.harness import pods
+from tests.bench.harness.node import PODS, Node, joined_agent, settled, until, up_and_gone
+from tests.bench.reporting.table import print_table
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import ControlPlane, missing_control_plane
 
@@ -145,9 +145,7 @@ class Watch:
     def __init__(self, plane: ControlPlane, text: str) -> None:
         self.seen, self.at = threading.Event(), float("inf")
         self._text, query = text.encode(), {"watch": "true", "fieldSelector": f"metadata.name={MAP}"}
-        self._answer: urllib3.BaseHTTPResponse = plane.session.open(
-            "GET", MAPS, query=query, deadline=time.monotonic() + WATCH_S
-        )
+        self._stream = plane.session.stream(MAPS, query, WATCH_S)
         self._thread = threading.Thread(target=self._read, daemon=True)
 
     def __enter__(self) -> Watch:
@@ -156,16 +154,17 @@ class Watch:
 
     def __exit__(self, *exc: object) -> None:
         self._thread.join(WATCH_S)
-        self._answer.close()
+        self._stream.close()
 
     def _read(self) -> None:
-        came = b""
-        for part in self._answer.stream(decode_content=False):
-            came += part
-            if self._text in came:
+        lines, ended = self._stream.read()
+        while not ended:
+            if any(self._text in line for line in lines):
                 self.at = time.monotonic()
                 self.seen.set()
                 return
+            select.select([self._stream], [], [], WATCH_S)
+            lines, ended = self._stream.read()
 
 
 def main() -> None:

@@ -16,9 +16,9 @@ from pathlib import Path
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from proto.cri import api_pb2 as pb
-from tests.bench import pods
-from tests.bench.agent import medians
-from tests.bench.table import print_table
+from tests.bench.harness import pods
+from tests.bench.harness.agent import medians
+from tests.bench.reporting.table import print_table
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.containerd.images import BUSYBOX
 from tests.containerd.pods import sandbox_config

@@ -20,8 +20,8 @@ from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.bench.node import NAME, Figures, Node, clear, joined_agent, settled, shared, up_and_gone
-from tests.bench.table import print_table
+from tests.bench.harness.node import NAME, Figures, Node, clear, joined_agent, settled, shared, up_and_gone
+from tests.bench.reporting.table import print_table
 from tests.cgroups import MOUNT, remove_cgroups
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import ControlPlane, missing_control_plane

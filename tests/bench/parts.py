@@ -10,8 +10,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from actors._cri.client import Cri
-from tests.bench import agent, bus, cluster, figures, floor, latency, probes, scale, service, streams
-from tests.bench.report import Report, Step
+from tests.bench import cluster, floor
+from tests.bench.harness import agent
+from tests.bench.measurements import bus, latency, probes, scale, service, streams
+from tests.bench.reporting import figures
+from tests.bench.reporting.report import Report, Step
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.controlplane import missing_control_plane
 

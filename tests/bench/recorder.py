@@ -24,9 +24,9 @@ from proto.agent import recording
 from proto.agent.actor import Evaluate
 from proto.pods.pod_columns import is_ready
 from supervisor.sockets.client import Client
-from tests.bench import agent, pods, usage
-from tests.bench.null_runtime import null_runtime
-from tests.bench.probes import probed
+from tests.bench.harness import agent, pods, usage
+from tests.bench.harness.null_runtime import null_runtime
+from tests.bench.measurements.probes import probed
 
 PODS = 10
 SPANS = 40
@@ -39,7 +39,7 @@ MODULE = "__import__('sys').modules['actors._base.recording'].__dict__"
 OFF = f"{MODULE}.update(kept={MODULE}.get('kept') or {MODULE}['current'], current=None)"
 ON = f"{MODULE}.update(current={MODULE}.get('kept') or {MODULE}['current'])"
 """Expressions for an actor: the same process with the recorder and without, since two processes differ by more."""
-CLOCK = "__import__('importlib').import_module('tests.bench.recorder_clock')"
+CLOCK = "__import__('importlib').import_module('tests.bench.harness.recorder_clock')"
 
 
 class Cost(NamedTuple):
@@ -105,7 +105,7 @@ class Recorded:
         return sum(time.clock_gettime(cpu_clock(pid)) for pid in usage.tree(self._agent.process.pid))
 
     def span(self, count: int) -> float:
-        """Start so many pods beside those that run, and end them; the agent's CPU seconds."""
+        """Start so many pods beside the running ones, and end them; the agent's CPU seconds."""
         before, end = self.agent_s(), time.monotonic() + SPAN_S
         standing = len(self._agent.pods())
         written = pods.write(self._staged, count)

@@ -17,8 +17,9 @@ from pathlib import Path
 from typing import Any
 
 from proto.common.machine import procfs
-from tests.bench import agent, floor
-from tests.bench.table import print_table
+from tests.bench import floor
+from tests.bench.harness import agent
+from tests.bench.reporting.table import print_table
 from tests.containerd import ContainerdInstance, missing_requirements
 from tests.runtime.instance import EmbeddedInstance
 

@@ -11,9 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import cluster, idle, restarts, service, streams
-from tests.bench.agent import Agent
-from tests.bench.null_runtime import null_runtime
+from tests.bench import cluster
+from tests.bench.harness.agent import Agent
+from tests.bench.harness.null_runtime import null_runtime
+from tests.bench.measurements import idle, restarts, service, streams
 from tests.containerd import ContainerdInstance
 
 LONGEST_PERIOD_S = 10.0

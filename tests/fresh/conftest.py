@@ -11,11 +11,11 @@ from pathlib import Path
 import pytest
 
 from tests.fresh import steps
+from tests.fresh.downloads.rootfs import USER, rootfs
+from tests.fresh.downloads.wheels import wheels
 from tests.fresh.machine import HOMES, Machine
-from tests.fresh.rootfs import USER, rootfs
 from tests.fresh.terminal import Terminal
 from tests.fresh.traces import Traces
-from tests.fresh.wheels import wheels
 
 READY = re.compile(r"All pods are ready or completed after ([0-9.]+) s\.")
 READY_S = 15.0

@@ -18,10 +18,10 @@ from pathlib import Path
 from types import TracebackType
 
 from tests.fresh.cgroups import Cgroups
-from tests.fresh.rootfs import UID, USER
+from tests.fresh.downloads.rootfs import UID, USER
 
 _INIT = Path(__file__).with_name("init.sh")
-_PREFIX = "nv-fresh-"
+_PREFIX, _UNNAMED = "nv-fresh-", "nv-fresh.new-"
 _NAMESPACES = ("--mount", "--pid", "--net", "--ipc", "--uts", "--cgroup")
 _JOIN = 'for file; do [ "$file" = -- ] && break; shift; echo $$ > "$file"; done; shift; exec "$@"'
 """A shell's script: joins the cgroups whose cgroup.procs come before "--", and becomes the command after it."""
@@ -40,8 +40,7 @@ class Machine:
         With `disk` what it writes is on this machine's disk and makes its `layer`; else it is in memory.
         """
         delete_abandoned()
-        self.scratch = Path(tempfile.mkdtemp(prefix=_PREFIX))
-        self._lock = _hold(self.scratch)
+        self.scratch, self._lock = _make_scratch()
         self._layers = layers
         self._shared = shared
         self._disk = disk
@@ -176,6 +175,15 @@ class Machine:
         self.stop()
         shutil.rmtree(self.scratch)
         os.close(self._lock)
+
+
+def _make_scratch() -> tuple[Path, int]:
+    """A new directory and its lock. It is locked before `delete_abandoned` of another process can know it by name."""
+    made = Path(tempfile.mkdtemp(prefix=_UNNAMED))
+    lock = _hold(made)
+    scratch = made.with_name(_PREFIX + made.name.removeprefix(_UNNAMED))
+    made.rename(scratch)
+    return scratch, lock
 
 
 def _hold(scratch: Path) -> int:

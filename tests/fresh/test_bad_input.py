@@ -9,8 +9,8 @@ import pytest
 
 from tests.fresh import steps
 from tests.fresh.conftest import FIRST_RUN, LOAD, READY, READY_S, SETUP_S, FirstRun
+from tests.fresh.downloads.rootfs import USER
 from tests.fresh.machine import HOMES, Machine
-from tests.fresh.rootfs import USER
 from tests.fresh.terminal import Terminal
 from tests.harness import wait_for
 

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.fresh.cgroups import hierarchies
+from tests.fresh.downloads.rootfs import USER, rootfs
 from tests.fresh.machine import Machine, delete_abandoned
-from tests.fresh.rootfs import USER, rootfs
 from tests.fresh.traces import Traces
 from tests.harness import alive, wait_for
 
@@ -24,10 +24,12 @@ for address in ("192.0.2.1", "198.51.100.1"):
     except OSError as error:
         print(errno.errorcode[error.errno])
 """
+BEGUN = "until grep -qa ^sleep /proc/$!/cmdline; do :; done"
+"""Until then a shell's child is another shell."""
 HOLD = """
 import sys
 from tests.fresh.machine import Machine
-from tests.fresh.rootfs import rootfs
+from tests.fresh.downloads.rootfs import rootfs
 with Machine([rootfs()], {}) as machine:
     machine.must("sh", "-c", "sleep 1000 > /dev/null 2>&1 &")
     print(machine.pid, machine.scratch, flush=True)
@@ -59,7 +61,7 @@ def test_a_trace_of_each_kind_is_found() -> None:
         before = Traces.of(machine)
         tree = next(hierarchy.mount for hierarchy in hierarchies())
         machine.must(
-            "sh", "-c", f"sleep 1000 > /dev/null 2>&1 & mkdir {tree}/left; touch /run/left; mount -B /etc /mnt"
+            "sh", "-c", f"sleep 1000 > /dev/null 2>&1 & {BEGUN}; mkdir {tree}/left; touch /run/left; mount -B /etc /mnt"
         )
         left = Traces.of(machine).since(before)
     assert left["processes"][0].endswith("sleep 1000")
@@ -80,7 +82,7 @@ def test_machine_ends_with_its_killed_test_process() -> None:
         test.wait()
         wait_for(lambda: not any(alive(pid) for pid in inside), 10, "no process of it")
     delete_abandoned()
-    assert not Path(scratch).exists()
+    wait_for(lambda: not Path(scratch).exists(), 20, "its directory goes; another worker may have begun with it")
     assert not [tree.mount for tree in hierarchies() if (tree.mount / Path(scratch).name).exists()]
 
 

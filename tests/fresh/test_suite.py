@@ -11,8 +11,8 @@ import pytest
 
 from tests.fresh import steps
 from tests.fresh.conftest import LOAD, SETUP_S
+from tests.fresh.downloads.rootfs import USER, rootfs
 from tests.fresh.machine import HOMES, Machine
-from tests.fresh.rootfs import USER, rootfs
 
 pytestmark = [pytest.mark.needs("mmdebstrap", "root"), pytest.mark.timeout(900)]
 CLONE = f"{HOMES[USER]}/{steps.CLONE}"

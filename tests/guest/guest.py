@@ -18,9 +18,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
 
-from tests.guest.image import BOOT_S, CHECKOUT_SIZE, image, make_file_system, make_overlay, run
-from tests.guest.machine import CannotStart, Machine
-from tests.guest.shell import Shell
+from tests.guest.qemu.image import BOOT_S, CHECKOUT_SIZE, image, make_file_system, make_overlay, run
+from tests.guest.qemu.machine import CannotStart, Machine
+from tests.guest.qemu.shell import Shell
 from tests.ports import free_port
 
 OTHER = "NODEVISOR_GUEST"

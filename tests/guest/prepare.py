@@ -10,11 +10,11 @@ import subprocess
 import sys
 
 from tests.containerd.requirements import which
-from tests.fresh import rootfs
-from tests.guest import image
-from tests.guest.archives import lists_of
+from tests.fresh.downloads import rootfs
 from tests.guest.guest import OTHER
-from tests.guest.machine import QEMU
+from tests.guest.qemu import image
+from tests.guest.qemu.archives import lists_of
+from tests.guest.qemu.machine import QEMU
 from tests.suite.prepare import install
 
 OLDEST_QEMU = 10

@@ -1,4 +1,4 @@
-"""Which tests of a guest run: by default a short set, within eight minutes on a quiet machine.
+"""Chooses the tests of a guest: by default a short set, within eight minutes on a quiet machine.
 
 `NODEVISOR_GUEST_SUITES=all` runs everything, for two and a half hours under emulation (`make long`). Part of a name
 selects: `specs`, `@containerd-2`, `poweroff`, `cluster`.

@@ -14,9 +14,9 @@ import pytest
 
 from tests.controlplane.instance import ControlPlane
 from tests.guest.guest import Guest
-from tests.guest.node import Node
-from tests.guest.pods import READY_S, SWAP, memory, pod
 from tests.guest.selection import only_if_selected
+from tests.guest.service.node import Node
+from tests.guest.service.pods import READY_S, SWAP, memory, pod
 
 pytestmark = only_if_selected("cluster")
 PODS = "/api/v1/namespaces/default/pods"

@@ -10,8 +10,8 @@ import pytest
 
 from tests.containerd.images import BUSYBOX
 from tests.guest.guest import Guest
-from tests.guest.node import Node, wait_until
 from tests.guest.selection import only_if_selected
+from tests.guest.service.node import Node, wait_until
 
 pytestmark = only_if_selected("poweroff")
 RECORD = "/root/record"
@@ -46,7 +46,7 @@ def pod(name: str, priority: int, script: str = OBEDIENT, grace_s: int = 600) ->
 
 
 def pods() -> list[dict[str, Any]]:
-    """One that ignores SIGTERM for longer than its priority's time, one for longer than its own, and 18 others."""
+    """Pods: the first ignores SIGTERM past its priority's time, the second past its own, 18 others end at once."""
     special = [pod("low-0", 0, STUBBORN), pod("middle-0", 1000, STUBBORN, grace_s=4)]
     numbers = [(priority, number) for priority, count in COUNTS.items() for number in range(count)]
     others = [pod(f"{NAMES[priority]}-{number}", priority) for priority, number in numbers]
@@ -54,7 +54,7 @@ def pods() -> list[dict[str, Any]]:
 
 
 class Shutdown(NamedTuple):
-    """What is known of it once the machine is on again."""
+    """The facts about it once the machine is on again."""
 
     node: Node
     locks: str

@@ -2,11 +2,16 @@
 
 import pytest
 
-from tests.guest.archives import CONTAINERD_2
 from tests.guest.guest import CHECKOUT, Guest
+from tests.guest.qemu.archives import CONTAINERD_2
 from tests.guest.selection import SELECTED, is_selected
 
-OURS = ("tests/cgroup", "tests/agent/systemd", "tests/runtime/test_systemd_driver.py", "tests/server/test_journal.py")
+OURS = (
+    "tests/cgroup",
+    "tests/agent/systemd",
+    "tests/runtime/oci/test_systemd_driver.py",
+    "tests/server/routes/test_journal.py",
+)
 """The parts that differ there from a machine without systemd, on containerd 1.6."""
 RUNTIMES = {
     "containerd-1": "",

@@ -79,7 +79,7 @@ def sentences(text: str) -> list[str]:
 
 
 def hits(text: str) -> Iterator[str]:
-    """What is wrong with the sentences of a text."""
+    """Problems of a text's sentences."""
     for number, sentence in enumerate(sentences(text)):
         count = len(sentence.split())
         if count > MOST_WORDS:

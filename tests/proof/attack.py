@@ -32,11 +32,11 @@ from supervisor.sockets.client import CannotReach, Client
 from supervisor.sockets.remote import RemoteClient
 from tests.agent.agent import Agent
 from tests.agent.embedded import embedded_agent
-from tests.fuzz import attacks
 from tests.fuzz.guard import MOST_GROWTH_BYTES
 from tests.fuzz.mutation import mutations
-from tests.fuzz.wire import TARGETS
-from tests.harness import wait_for
+from tests.fuzz.parsers.wire import TARGETS
+from tests.fuzz.sockets import attacks
+from tests.harness import Stalls, wait_for
 from tests.ports import free_port
 
 FRAMES = int(os.environ.get("NODEVISOR_FRAMES", "300"))
@@ -292,7 +292,8 @@ def readers(site: Site, _: int) -> str:
     try:
         answered = site.counts()["commands"]
         wait_for(lambda: site.counts()["commands"] > answered + 64, ANSWER_S, "the readers are answered")
-        took = sorted(_restart_s(site, name) for name in ("events", "oom", "stats"))
+        with Stalls() as machine:
+            took = sorted(_restart_s(site, name) for name in ("events", "oom", "stats"))
         answered = site.counts()["commands"] - answered
     finally:
         over.set()
@@ -300,7 +301,8 @@ def readers(site: Site, _: int) -> str:
             thread.join(ANSWER_S)
         for client in clients:
             client.close()
-    assert took[1] < MOST_RESTART_S, f"killed actors are ready after {took} s, beside {answered} requests"
+    within_s = MOST_RESTART_S + machine.longest_s
+    assert took[1] < within_s, f"killed actors are ready after {took} s, beside {answered} requests"
     return f"a killed actor is ready after {took[1] * 1000:.0f} ms (median), beside {answered} requests"
 
 

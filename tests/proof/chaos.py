@@ -55,12 +55,12 @@ PROBE = {"exec": {"command": ["true"]}, "periodSeconds": 1, "failureThreshold": 
 
 
 class Kind(NamedTuple):
-    """How a kind of fault is used here."""
+    """The use of one kind of fault here."""
 
     duration_s: float = 5.0
     value: float = 0.0
     actors: tuple[str, ...] = ()
-    """Those that may have it; empty: all."""
+    """The actors that may have it; empty: all."""
 
 
 API_CLIENTS = ("config", "status", "node", "events", "objects")
@@ -332,7 +332,7 @@ def doubled(churn: Churn) -> list[str]:
 
 
 def left_behind(one: Joined, churn: Churn) -> list[str]:
-    """What remains on the node after every pod has been deleted."""
+    """Find leftovers on the node after every pod has been deleted."""
     for name in (*churn.steady, *churn.there):
         with contextlib.suppress(ApiError):
             one.delete(name, 1)

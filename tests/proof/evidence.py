@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.supervisor.saving import KINDS, MOST_BYTES, WITHIN_S, save, saved_as, stalling
+from tests.supervisor.process.saving import KINDS, MOST_BYTES, WITHIN_S, save, saved_as, stalling
 
 TRIES = 3
 """The quickest counts, as other work runs beside."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.agent.embedded import embedded_agent
-from tests.agent.upgrading import another_release, serving, there_and_back
+from tests.agent.recovery.upgrading import another_release, serving, there_and_back
 
 PODS = int(os.environ.get("NODEVISOR_PROOF_PODS", "30"))
 

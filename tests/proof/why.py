@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 import yaml
 
+from proto.waits.obstacles import CRASH_LOOP
 from proto.waits.resolve import UnknownSubjectError
 from supervisor.cli.agent.why import explain
 from supervisor.cli.errors import CommandError
@@ -40,6 +41,8 @@ class Fault(NamedTuple):
     """Of the question; empty: the pod."""
     remove: bool = False
     """Remove the pod once it runs: its end is the fault."""
+    again: bool = False
+    """Ask once the container is held back before its next start."""
 
 
 def pod(name: str, spec: dict[str, Any] | None = None, **container: Any) -> dict[str, Any]:
@@ -57,6 +60,16 @@ def volume(source: dict[str, Any]) -> dict[str, Any]:
 def env(source: str, name: str, key: str) -> dict[str, Any]:
     """A variable from a key of a ConfigMap or Secret."""
     return {"env": [{"name": "A", "valueFrom": {source: {"name": name, "key": key}}}]}
+
+
+def failing(said: str) -> dict[str, Any]:
+    """A probe that fails with this output."""
+    return {"exec": {"command": ["sh", "-c", f"echo {said}; exit 1"]}, "periodSeconds": 1, "failureThreshold": 2}
+
+
+def init(command: list[str]) -> dict[str, Any]:
+    """An init container."""
+    return {"name": "setup", "image": IMAGE, "command": command}
 
 
 IGNORES_TERM = ["sh", "-c", "trap '' TERM; while :; do sleep 1; done"]
@@ -85,9 +98,41 @@ POD_FAULTS = {
     "registry does not answer": Fault({"image": "localhost:{stalled}/slow:1"}, "cri", "localhost:{stalled}/slow:1"),
     "image never pulled": Fault({"image": "x.test/a:1", "imagePullPolicy": "Never"}, "retry", "ErrImageNeverPull"),
     "image name invalid": Fault({"image": "UPPER//x"}, "retry", "InvalidImageName"),
-    "program missing": Fault({"command": ["/gone"]}, "retry", "/gone"),
+    "program missing, after a restart": Fault({"command": ["/gone"]}, "retry", "/gone", again=True),
     "root although runAsNonRoot": Fault({"securityContext": {"runAsNonRoot": True}}, "retry", "runAsNonRoot"),
-    "crash loop": Fault({"command": ["false"]}, "retry", "CrashLoopBackOff"),
+    "crash loop": Fault({"command": ["sh", "-c", "exit 3"]}, "retry", "ends with exit code 3, and is restarted"),
+    "out of memory": Fault(
+        {
+            "command": ["sh", "-c", "x=a; while true; do x=$x$x; done"],
+            "resources": {"limits": {"memory": "20Mi"}},
+        },
+        "retry",
+        "ends with exit code 137",
+    ),
+    "liveness probe fails": Fault({"livenessProbe": failing("broken")}, "retry", ": Liveness probe failed: broken"),
+    "readiness probe fails": Fault(
+        {"readinessProbe": failing("not yet")}, "status", "container app: Readiness probe failed: not yet"
+    ),
+    "startup probe fails": Fault(
+        {"startupProbe": {**failing("not up"), "failureThreshold": 300}},
+        "status",
+        "container app: Startup probe failed: not up",
+    ),
+    "postStart hook fails": Fault(
+        {"lifecycle": {"postStart": {"exec": {"command": ["false"]}}}}, "retry", "its postStart hook failed"
+    ),
+    "init container fails": Fault(
+        {"spec": {"initContainers": [init(["sh", "-c", "exit 4"])]}}, "retry", "container setup ends with exit code 4"
+    ),
+    "init container hangs": Fault(
+        {"spec": {"initContainers": [init(["sleep", "300"])]}}, "status", "waits for its init container setup"
+    ),
+    "failed": Fault(
+        {"spec": {"restartPolicy": "Never"}, "command": ["sh", "-c", "exit 5"]},
+        "status",
+        "has failed with exit code 5",
+    ),
+    "manifest refused": Fault({"spec": {"serviceAccountName": "x"}}, "manifest", "spec.serviceAccountName"),
     "CPU beyond the node": Fault({"resources": {"requests": {"cpu": "9999"}}}, "admission", "cpu"),
     "node selector": Fault({"spec": {"nodeSelector": {"disk": "gone"}}}, "admission", "NodeAffinity"),
     "postStart hook hangs": Fault({"lifecycle": {"postStart": HANG}}, "hook", "postStart hook of container app"),
@@ -125,6 +170,8 @@ def each_row() -> Iterator[dict[str, Any]]:
             yield pod_row(agent, name, f"f{number}", fault)
         for name, (process, code, text) in PROCESS_FAULTS.items():
             yield process_row(agent, name, process, code, text)
+        for name, number, text in AGENT_FAULTS:
+            yield agent_row(agent, name, number, text)
 
 
 def _at(fault: Fault, port: int) -> Fault:
@@ -161,7 +208,14 @@ def pod_row(agent: Agent, name: str, pod_name: str, fault: Fault) -> dict[str, A
     if fault.remove:
         _until(lambda: _runs(agent, pod_name), WITHIN_S)
         (agent.manifests / f"{pod_name}.yaml").unlink()
+    if fault.again:
+        _until(lambda: _is_held_back(agent, pod_name), WITHIN_S)
     return ask(agent, name, fault.subject or f"pod/{pod_name}-vm", fault.code, fault.text)
+
+
+def _is_held_back(agent: Agent, name: str) -> bool:
+    states = agent.pods().get(name, {}).get("status", {}).get("containerStatuses", [])
+    return any(one.get("state", {}).get("waiting", {}).get("reason") == CRASH_LOOP for one in states)
 
 
 def _runs(agent: Agent, name: str) -> bool:
@@ -186,7 +240,7 @@ def ask(agent: Agent, name: str, subject: str, code: str, text: str) -> dict[str
         for _ in range(3):
             began = time.monotonic()
             with contextlib.suppress(CommandError, UnknownSubjectError):
-                answer, _ = explain(Path(agent.run_dir), subject)
+                answer = explain(Path(agent.run_dir), subject)
                 took.append((time.monotonic() - began) * 1000)
                 first, sentence = answer.causes[0].code if answer.causes else "", answer.sentence
         if took:
@@ -240,6 +294,24 @@ def process_row(agent: Agent, name: str, process: str, code: str, text: str) -> 
     with frozen(agent.process.pid, *pids):
         start(agent, new, EMPTY_DIR)
         return ask(agent, name, f"pod/default/{new}-vm", code, text)
+
+
+AGENT_FAULTS = (
+    ("agent stopped", signal.SIGTERM, "is not running (it was stopped)"),
+    ("agent killed", signal.SIGKILL, "is not running (its supervisor ended without a stop)"),
+)
+"""Name, signal to the supervisor, text of the cause."""
+
+
+def agent_row(agent: Agent, name: str, number: signal.Signals, text: str) -> dict[str, Any]:
+    """End the supervisor, ask about the node, and start the next one."""
+    assert agent.process is not None
+    agent.process.send_signal(number)
+    agent.process.wait(30)
+    try:
+        return ask(agent, name, "node", "agent-gone", text)
+    finally:
+        agent.start()
 
 
 def main() -> int:

@@ -7,13 +7,14 @@ installs the package. A test whose rights are missing is left out of `make test`
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import functools
 import os
 import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -59,6 +60,14 @@ def _has_nftables() -> bool:
 
 
 @functools.cache
+def _has_ipv6() -> bool:
+    with contextlib.suppress(OSError), socket.socket(socket.AF_INET6) as listener:
+        listener.bind(("::1", 0))
+        return True
+    return False
+
+
+@functools.cache
 def _can_write_cgroups() -> bool:
     """Return True when a cgroup can be made in each controller's hierarchy, or in that of v2."""
     root = Path("/sys/fs/cgroup")
@@ -82,6 +91,10 @@ def _has_cgroup_v2() -> bool:
                 made.rmdir()
                 return True
     return False
+
+
+def _has_locales() -> bool:
+    return shutil.which("localedef") is not None and Path("/usr/share/i18n/charmaps").is_dir()
 
 
 def _has_journald() -> bool:
@@ -108,12 +121,23 @@ def _has_user_namespaces() -> bool:
     return _ran(*user, "unshare", "--user", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "none", "/mnt")
 
 
+@contextlib.contextmanager
+def _one_worker_at_a_time() -> Iterator[None]:
+    """Workers that look side by side would take the devices from each other, and xdist wants the same tests of each."""
+    devices = os.open("/dev", os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(devices, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(devices)
+
+
 @functools.cache
 def _has_loop_devices() -> bool:
     """Return True when several can be had at once: a container's /dev may lack the nodes of further ones."""
     if os.geteuid() != 0 or not _can_mount():
         return False
-    with tempfile.NamedTemporaryFile() as file:
+    with _one_worker_at_a_time(), tempfile.NamedTemporaryFile() as file:
         file.truncate(1 << 20)
         try:
             return all(_ran("losetup", "--find", file.name) for _ in range(LOOP_DEVICES))
@@ -150,6 +174,7 @@ NEEDS = {
     "iptables": _program("iptables"),
     "journald": Need("systemd-journald and journalctl", _has_journald),
     "kubectl": _program("kubectl", "kubernetes-client"),
+    "locales": Need("localedef with its locales", _has_locales, "locales"),
     "mmdebstrap": _program("mmdebstrap"),
     "mkfs.ext4": _program("mkfs.ext4", "e2fsprogs"),
     "openssl": _program("openssl"),
@@ -157,6 +182,7 @@ NEEDS = {
     "root": Need("root", lambda: os.geteuid() == 0),
     "disk": Need("a directory outside memory", lambda: disk_directory() is not None),
     "mounts": Need("the right to mount", _can_mount),
+    "IPv6": Need("the address ::1", _has_ipv6),
     "networks": Need("the right to make network namespaces", _can_make_networks),
     "nftables": Need("nftables in the kernel", _has_nftables),
     "cgroups": Need("the right to make cgroups", _can_write_cgroups),

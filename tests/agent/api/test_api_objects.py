@@ -23,7 +23,7 @@ from tests.agent.changing import files
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.harness import wait_for
-from tests.volume.csi_driver import ALL, Driver
+from tests.volume.csi.csi_driver import ALL, Driver
 
 NODE = NAMESPACE = "referrer"
 CANARY = "c4n4ry-of-the-cluster"

@@ -38,7 +38,7 @@ def table(containerd: ContainerdInstance, hub: Registry) -> Iterator[Table]:
 
 
 def plugin(agent: Agent, hub: Registry) -> tuple[str, ...]:
-    """A credential provider for the registry's `plugged` images, which counts its runs, and one that fails."""
+    """A credential provider for the registry's `plugged` images, which counts its runs, and a provider that fails."""
     answer = {
         "apiVersion": "credentialprovider.kubelet.k8s.io/v1",
         "kind": "CredentialProviderResponse",

@@ -142,7 +142,8 @@ class HookServer:
         self._socket = socket.create_server(("127.0.0.1", 0))
         self._open: list[socket.socket] = []
         self.port: int = self._socket.getsockname()[1]
-        threading.Thread(target=self._serve, daemon=True).start()
+        self._thread = threading.Thread(target=self._serve, daemon=True)
+        self._thread.start()
 
     def _serve(self) -> None:
         while True:
@@ -176,6 +177,8 @@ class HookServer:
         return {"httpGet": {"host": "127.0.0.1", "port": self.port, "path": path, **fields}}
 
     def close(self) -> None:
+        self._socket.shutdown(socket.SHUT_RDWR)  # ends its accept
+        self._thread.join()
         self._socket.close()
         for connection in self._open:
             connection.close()

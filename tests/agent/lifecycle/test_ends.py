@@ -163,6 +163,33 @@ def test_pod_workers_killed_in_a_hook(api, diary):
     diary.delete("killed-post")
 
 
+def test_exits_are_shown_while_another_container_ends(api, diary):
+    """A container that ends at once, and a sidecar that crashes, beside a container in its hook."""
+
+    def exit_code(container):
+        state = diary.status("exits", container).state
+        return state.terminated.exit_code if state.terminated is not None else None
+
+    hook = execs("note hook; while ! test -e /out/exits.go; do sleep 0.1; done")
+    crashing = "trap '' TERM; note up; while ! test -e /out/exits.die; do sleep 0.1; done; exit 7"
+    containers = noting("quick"), noting("slow", lifecycle={"preStop": hook})
+    spec = {"initContainers": [sidecar("s", crashing)], "terminationGracePeriodSeconds": 600}
+    api.add(diary.pod("exits", *containers, **spec))
+    diary.wait_up("exits", of=("s", "quick", "slow"))
+    api.delete("exits")
+    wait_for(lambda: exit_code("quick") == 0, 30, f"its end is shown; log: {api.agent.log}")
+    assert not diary.status("exits", "quick").ready
+    assert diary.status("exits", "slow").state.running
+    (diary.dir / "exits.die").touch()
+    wait_for(lambda: exit_code("s") == 7, 30, f"its crash is shown; log: {api.agent.log}")
+    api.agent.kill_actors("pod_workers")
+    wait_for(lambda: diary.words("exits").count("slow hook") == 2, 40, "the hook again")
+    assert [exit_code(one) for one in ("quick", "s", "slow")] == [0, 7, None]
+    assert api.status("exits").status.phase == "Running"
+    (diary.dir / "exits.go").touch()
+    api.wait_gone("exits")
+
+
 def test_the_runtime_killed_in_a_hook(api, diary, containerd):
     hook = {"preStop": execs("note hook; test -e /out/away.again && exit 0; touch /out/away.again; sleep 1000")}
     api.add(diary.pod("away", noting("c", lifecycle=hook), terminationGracePeriodSeconds=60))

@@ -31,13 +31,20 @@ def hooks(**handlers):
     return {"lifecycle": handlers}
 
 
+def post_start_errors(api):
+    """Starts that failed by their hook, so far."""
+    errors = api.agent.counts("pod_workers", "kubelet_started_containers_errors_total")
+    return errors.get(("container", "PostStartHookError"), 0)
+
+
 def test_post_start_hooks_that_succeed(api, diary, server):
     headers = [{"name": "X-Hook", "value": "yes"}]
+    credential = {"name": "Authorization", "value": "Bearer secret"}
     table = {
         "ps-exec": hooks(postStart=execs("note started")),
         "ps-http": hooks(postStart=server.get("/started?x=1", httpHeaders=headers)),
         "ps-http-500": hooks(postStart=server.get("/500")),
-        "ps-https": hooks(postStart=server.get("/fallback", scheme="HTTPS")),
+        "ps-https": hooks(postStart=server.get("/fallback", scheme="HTTPS", httpHeaders=[*headers, credential])),
         "ps-sleep": hooks(postStart={"sleep": {"seconds": 2}}),
         "ps-zero": hooks(postStart={"sleep": {"seconds": 0}}),
     }
@@ -51,7 +58,9 @@ def test_post_start_hooks_that_succeed(api, diary, server):
     assert "\r\nUser-Agent: kube-lifecycle/1.36\r\n" in request
     assert "\r\nX-Hook: yes\r\n" in request
     assert server.asked("/500")
-    assert server.asked("/fallback")
+    request = server.asked("/fallback")
+    assert "\r\nX-Hook: yes\r\n" in request
+    assert "secret" not in request, "a credential for HTTPS is not sent in clear"
     address = f"127.0.0.1:{server.port}"
     message = f"request to HTTPS lifecycle hook {address} got HTTP response, retry with HTTP succeeded"
     diary.wait_event("ps-https", "LifecycleHTTPFallback", message)
@@ -105,6 +114,7 @@ def test_sleep_that_the_grace_period_cuts_short_is_counted(api, diary):
 def test_a_post_start_hook_that_fails_kills_its_container(api, diary, name, handler, message):
     # Some of these fail before the container's shell minds signals: then it is killed.
     spec = {"restartPolicy": "Never", "terminationGracePeriodSeconds": 2}
+    before = post_start_errors(api)
     stored = api.add(diary.pod(name, noting("c", **hooks(postStart=handler)), **spec))
     api.hold.add(name)
     ended = wait_for(lambda: (one := diary.status(name)) and one.state.terminated, 40, f"{name} ends")
@@ -118,6 +128,7 @@ def test_a_post_start_hook_that_fails_kills_its_container(api, diary, name, hand
     uid = stored.metadata.uid
     wanted = one_line(message.format(pod=f"{name}_default({uid})"))
     wait_for(lambda: wanted in api.agent.log.read_text(), 20, f"{wanted} in {api.agent.log}")
+    assert post_start_errors(api) == before + 1
     api.hold.discard(name)
     api.delete(name)
 

@@ -162,6 +162,7 @@ def test_ephemeral_containers(api, diary):
     diary.wait("debugged", "seer sleep 54321 ")
     message = ("CreateContainerConfigError", "unable to find target container nobody")
     wait_for(lambda: diary.waiting("debugged", "lost") == message, 20, "lost")
+    diary.wait_event("debugged", "Failed", f"Error: {message[1]}")
     ended = wait_for(lambda: diary.status("debugged", "early").state.terminated, 20, "early ended")
     assert (ended.exit_code, diary.status("debugged", "early").restart_count) == (3, 0)
     api.agent.command("restart", "pod_workers")  # returns once it is in service
@@ -171,6 +172,23 @@ def test_ephemeral_containers(api, diary):
     assert api.status("debugged").status.phase == "Running"
     assert [word for word in diary.words("debugged") if word.startswith("early")] == ["early up"]
     diary.delete("debugged", 2)
+
+
+def test_a_privileged_ephemeral_container_starts(api, diary):
+    # As of `kubectl debug --profile=sysadmin`: the pod's sandbox was made without privileges.
+    api.add(diary.pod("plain", noting("c")))
+    diary.wait_up("plain")
+    mighty = noting("mighty", securityContext={"privileged": True})
+    api.update("plain", ephemeral_containers=[mighty])
+    diary.wait("plain", "mighty up")
+    api.agent.command("restart", "pod_workers")  # the sandbox's configuration is made anew after it
+    wait_for(api.agent.all_ready, 20, "restarted")
+    again = noting("again", securityContext={"privileged": True})
+    api.update("plain", ephemeral_containers=[mighty, again])
+    diary.wait("plain", "again up")
+    # Its process may write before the runtime lists it as running.
+    wait_for(lambda: diary.running("plain") == ["again", "c", "mighty"], 20, "all three run")
+    diary.delete("plain", 2)
 
 
 def test_an_ephemeral_container_keeps_no_pod_alive(api, diary):

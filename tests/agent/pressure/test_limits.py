@@ -145,6 +145,7 @@ def test_empty_dir(beside: ApiSource) -> None:
     hog["spec"]["volumes"][0]["emptyDir"]["sizeLimit"] = "2Mi"
     status = ended(beside, hog)
     assert (status.reason, status.message) == ("Evicted", 'Usage of EmptyDir volume "v" exceeds the limit "2Mi". ')
+    assert "DisruptionTarget" not in [one.type for one in status.conditions]
 
 
 def test_ephemeral_storage(beside: ApiSource) -> None:
@@ -152,3 +153,4 @@ def test_ephemeral_storage(beside: ApiSource) -> None:
     status = ended(beside, pod("storage", container("c", f"{write('/f', 8)}; exec sleep 1000", **limit)))
     assert status.reason == "Evicted"
     assert status.message == "Pod ephemeral local storage usage exceeds the total limit of containers 2Mi. "
+    assert "DisruptionTarget" not in [one.type for one in status.conditions]

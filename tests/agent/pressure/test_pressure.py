@@ -29,7 +29,7 @@ from tests.containerd import ContainerdInstance
 pytestmark = [pytest.mark.needs("mkfs.ext4", "loop devices"), pytest.mark.timeout(300)]
 
 MARGIN, SHARE = 900, 6
-"""What other programs may take meanwhile, such as tests beside: so many MiB, or one of so many parts of free memory.
+"""Memory for other programs meanwhile, such as tests beside: so many MiB, or one of so many parts of free memory.
 
 Without room for them the pressure would stay once the hog is gone, and another pod would go, too."""
 OVER = 636
@@ -37,6 +37,8 @@ OVER = 636
 BESIDE = (200, 20)
 """MiB of the pods beside the hog: the first one has asked for more, the second one for none."""
 TRIES = 4
+TASKS = 3000
+"""Processes and threads that may start meanwhile without pressure. Those of a hundred pods of tests beside are 1500."""
 
 
 class FreeMovedError(Exception):
@@ -156,10 +158,10 @@ def test_allocatable_memory_available(containerd: ContainerdInstance) -> None:
 
 def test_pid_available(containerd: ContainerdInstance) -> None:
     most, running = measure.processes()
-    config = {"evictionHard": {"pid.available": str(most - running - 1000)}, "podPidsLimit": 4000}
+    config = {"evictionHard": {"pid.available": str(most - running - TASKS)}, "podPidsLimit": 3 * TASKS}
     bomb = "i=0; while [ $i -lt {} ]; do sleep 1000 & i=$((i+1)); done; wait"
     with pressed(containerd, config) as api:
         beside = (pod("few", container("c", bomb.format(50))),)
-        hog = pod("hog", container("c", bomb.format(2000)))
+        hog = pod("hog", container("c", bomb.format(2 * TASKS)))
         text = press(api, "pid.available", "PIDPressure", hog, beside)
     assert text.startswith("The node was low on resource: pids. ")

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("clean")
 
 KILLED = ("pod_workers", "pleg", "status", "volume", "image_pull", "probe", "config")
 STOPPED_WITHIN_S = 15.0
-"""Of the whole agent, beside other tests. One actor has 5 s, and the log names one that needs longer."""
+"""Of the whole agent, beside other tests. One actor has 5 s, and the log names an actor that needs longer."""
 HEARTBEAT = {"defaults": {"heartbeat_period_s": 1.0, "heartbeat_deadline_s": 3.0}}
 
 

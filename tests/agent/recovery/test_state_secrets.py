@@ -33,7 +33,7 @@ ROOTS = {
     "resources": "",
     "container_gc": "",
 }
-"""Where actors hold pods and objects."""
+"""The parts of state in which actors hold pods and objects."""
 SECRET = {
     "apiVersion": "v1",
     "kind": "Secret",

@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import contextlib
+import json
+import signal
 import socket
+import subprocess
+import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from proto.agent.supervisor import GetUpgrade, StartUpgrade
-from proto.wire.errors import ActorDead, AskTimeout, Refused
+from proto.wire.errors import ActorDead, ActorError, AskTimeout, Refused
 from supervisor.sockets.client import CannotReach, Client
 from tests.agent.agent import Agent
 from tests.agent.embedded import embedded_agent
-from tests.agent.upgrading import another_release, change, release_of, serving, there_and_back, upgrade
+from tests.agent.recovery.upgrading import another_release, change, release_of, serving, there_and_back, upgrade
 from tests.harness import wait_for
 
 
@@ -122,6 +127,59 @@ def test_check_says_what_would_happen_and_does_nothing(agent: Agent, other: Path
     assert "then restart, one by one:" in found.stdout
     assert "pod_workers, " in found.stdout
     assert {name: row["pid"] for name, row in agent.rows().items()} == pids
+
+
+def test_check_as_json_has_the_release_and_the_actors(agent: Agent, other: Path) -> None:
+    found = json.loads(upgrade(agent, "--check", "--to", str(other), "-o", "json").stdout)
+    assert set(found) == {"python", "place", "actors", "notes"}
+    assert found["place"] == str(other)
+    assert {"pleg", "pod_workers"} <= set(found["actors"])
+
+
+@pytest.mark.timeout(400)
+def test_commands_and_followers_go_on_through_an_upgrade(agent: Agent, other: Path, tmp_path: Path) -> None:
+    """One question after the other, and two followers, beside the exec of the next self."""
+    own = [sys.executable, "-m", "supervisor"]
+    lines = [["top", "actors", "-w", "-o", "json"], ["events", "--processes", "-o", "json"]]
+    files = [(tmp_path / line[0]).open("w+") for line in lines]
+    followers = [
+        subprocess.Popen([*own, *line, "--run-dir", str(agent.run_dir)], stdout=file, stderr=subprocess.STDOUT)
+        for line, file in zip(lines, files, strict=True)
+    ]
+    problems: list[str] = []
+    over = threading.Event()
+
+    def ask() -> None:
+        while not over.is_set():
+            try:
+                with Client(agent.run_dir) as client:
+                    client.actors()
+            except ActorError as error:
+                problems.append(str(error))
+
+    asker = threading.Thread(target=ask)
+    try:
+        wait_for(lambda: all(Path(file.name).stat().st_size for file in files), 60, "both follow")
+        asker.start()
+        assert upgrade(agent, "--to", str(other)).returncode == 0
+        before = [Path(file.name).stat().st_size for file in files]
+        agent.kill_actors("pleg")
+        wait_for(
+            lambda: all(Path(file.name).stat().st_size > size for file, size in zip(files, before, strict=True)),
+            60,
+            "both follow the next self",
+        )
+        assert [one.poll() for one in followers] == [None, None]
+        assert problems == []
+    finally:
+        over.set()
+        for one in followers:
+            one.send_signal(signal.SIGINT)
+            one.wait(30)
+        for file in files:
+            file.close()
+        if asker.ident is not None:
+            asker.join()
 
 
 def test_the_supervisor_itself_judges_a_release(agent: Agent, tmp_path: Path) -> None:

@@ -49,9 +49,16 @@ def small(containerd: ContainerdInstance) -> Iterator[ApiSource]:
             "registerWithTaints": [TAINT],
         }
         agent.config.write_text(yaml.safe_dump(config))
+        before = free_of_huge_pages()
         agent.start("--node-labels", "disk=ssd")
+        agent.wholes = {before, free_of_huge_pages()}  # type: ignore[attr-defined]
         with closing(ApiSource(agent)) as api:
             yield api
+
+
+def free_of_huge_pages() -> int:
+    """The machine's memory without huge pages. Tests of volumes change these; an agent reads them at its start."""
+    return memory_capacity() - sum(huge_pages(HUGE_PAGES).values())
 
 
 def wants(name: str, script: str = SLEEP, requests: dict[str, str] | None = None, **spec: Any) -> dict[str, Any]:
@@ -105,7 +112,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str, str]] = {
     "hostnet": (
         wants("hostnet", hostNetwork=True, **sysctls(net__core__somaxconn="100")),
         "SysctlForbidden",
-        'forbidden sysctl: "net.core.somaxconn" not allowed with host net enabled',
+        'forbidden sysctl: "net.core.somaxconn" not allowed with host Net enabled',
     ),
 }
 
@@ -182,6 +189,13 @@ def test_a_port_of_the_node_is_taken_once(small):
     small.wait_gone("second", "third")
 
 
+def logged(api: ApiSource, added: Pod, count: int) -> list[str]:
+    """The lines of an ended pod's log, once there are so many: containerd may write the last ones after the exit."""
+    path = api.agent.dir / "logs" / f"default_{added.metadata.name}_{added.metadata.uid}" / "c" / "0.log"
+    wait_for(lambda: len(log_text(path).splitlines()) >= count, 10, f"{count} lines in {path}")
+    return log_text(path).splitlines()
+
+
 def test_sysctls_that_are_safe_or_allowed_are_the_pods_own(small):
     names = ("net/ipv4/ip_local_port_range", "net/core/somaxconn", "kernel/msgmax", "net/ipv4/tcp_syncookies")
     script = "; ".join(f"echo $(cat /proc/sys/{name})" for name in names)
@@ -193,8 +207,7 @@ def test_sysctls_that_are_safe_or_allowed_are_the_pods_own(small):
     )
     added = small.add(wants("tuned", script, restartPolicy="Never", **values))
     small.wait_phase("tuned", "Succeeded")
-    directory = small.agent.dir / "logs" / f"default_tuned_{added.metadata.uid}"
-    assert log_text(directory / "c" / "0.log").splitlines() == ["20000 20999", "77", "4096", "0"]
+    assert logged(small, added, 4) == ["20000 20999", "77", "4096", "0"]
     small.delete("tuned")
     small.wait_gone("tuned")
 
@@ -208,8 +221,7 @@ def test_container_without_a_profile_gets_the_runtimes_default(small):
     }
     for name, mode in (("default", "2"), ("unconfined", "0")):
         small.wait_phase(name, "Succeeded")
-        directory = small.agent.dir / "logs" / f"default_{name}_{added[name].metadata.uid}"
-        assert log_text(directory / "c" / "0.log").split() == ["Seccomp:", mode]
+        assert logged(small, added[name], 1) == [f"Seccomp:\t{mode}"]
         small.delete(name)
     small.wait_gone(*added)
 
@@ -248,9 +260,10 @@ def has_users_of_its_own(small: ApiSource) -> None:
     mounts = [{"name": "v", "mountPath": "/v"}]
     made = wants("users", script, hostUsers=False, restartPolicy="Never", volumes=[{"name": "v", "emptyDir": {}}])
     made["spec"]["containers"][0]["volumeMounts"] = mounts
-    uid = small.add(made).metadata.uid
+    added = small.add(made)
+    uid = added.metadata.uid
     small.wait_phase("users", "Succeeded")
-    first, *owners = log_text(small.agent.dir / "logs" / f"default_users_{uid}" / "c" / "0.log").splitlines()
+    first, *owners = logged(small, added, 4)
     inside, outside, count = map(int, first.split())
     assert (inside, count) == (0, 65536)
     assert outside >= 65536
@@ -294,9 +307,8 @@ def shares(number: int) -> int:
 
 def test_the_cgroups_above_the_pods_have_the_nodes_limits(small):
     agent = small.agent
-    whole = memory_capacity() - sum(huge_pages(HUGE_PAGES).values())
-    wait_for(lambda: memory(agent, "kubepods") <= whole - (3 << 29), 20, "limited")
-    assert memory(agent, "kubepods") == (whole - (3 << 29)) // 4096 * 4096
+    limits = {(whole - (3 << 29)) // 4096 * 4096 for whole in agent.wholes}
+    wait_for(lambda: memory(agent, "kubepods") in limits, 20, f"limited to one of {limits}")
     assert cpu(agent, "kubepods") == shares(1024)
     wait_for(lambda: memory(agent, "kube") == 1 << 29, 20, "the reservation's cgroup")
     failed = [message for _, reason, message in events(agent) if reason == "FailedNodeAllocatableEnforcement"]

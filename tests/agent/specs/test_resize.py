@@ -232,7 +232,8 @@ def test_resize_without_room_is_deferred_or_infeasible(api):
 def test_memory_in_use_is_not_taken_away(api):
     hold = f"dd if=/dev/zero of=/dev/shm/x bs=1M count=24 2>/dev/null; {SLEEP}"
     api.add(pod("held", container("c", hold, resources=resources("10m", "32Mi", "50m", "64Mi"))))
-    api.wait_ready("held")
+    api.add(pod("other", container("c", SLEEP, resources=resources("10m", "16Mi"))))
+    api.wait_ready("held", "other")
     wait_for(lambda: cgroup(api, "held", "memory used", "c") > 24 * MIB, 20, "in use")
     api.update_container("held", "c", resources=resources("10m", "8Mi", "50m", "16Mi"))
 
@@ -246,6 +247,11 @@ def test_memory_in_use_is_not_taken_away(api):
     assert cgroups(api, "held", "c")[2] == 64
     assert shown(api, "held")["resources"]["limits"]["memory"] == "64Mi"
     assert shown(api, "held")["allocatedResources"]["memory"] == "8Mi"
+    nearly_all = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") - 4 * MIB
+    api.update_container("other", "c", resources=resources("10m", str(nearly_all)))
+    wait_for(lambda: condition(api, "other", "PodResizePending")[0] == "Deferred", 20, "deferred")
+    amounts = f"memory, requested: {nearly_all}, used: {32 * MIB}, "
+    assert amounts in condition(api, "other", "PodResizePending")[1], "it is not given to others, either"
     api.update_container("held", "c", resources=resources("10m", "32Mi", "50m", "96Mi"))
     wait_resized(api, "held", "c", limits(10, 5_000, 96))
 

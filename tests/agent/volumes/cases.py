@@ -182,6 +182,27 @@ def with_device(check: Callable[[Seen], None], script: str, *, read_only: bool =
     return Case(manifest, check)
 
 
+def with_mounts_beneath(look: str, spec: Any = None, **source: Any) -> Case:
+    """Mount the volume `v` at /v, and others beneath it, which can be written.
+
+    One is deep and has a slash at its end, one is a part of a volume, and one is an init container's.
+    """
+    top = {"name": "v", "mountPath": "/v"}
+    mounts = [
+        {"name": "e", "mountPath": "/v/data"},
+        {"name": "m", "mountPath": "/v/deep/er/"},
+        {"name": "e", "mountPath": "/v/x/../part", "subPath": "part"},
+        top,
+    ]
+    places = "/v/data/f /v/deep/er/f /v/part/f"
+    script = f"{look}; for f in {places}; do echo $f > $f && cat $f; done; touch /v/new 2>&- || echo refused"
+    volumes = [{"name": "v", **source}, {"name": "e", "emptyDir": {}}, {"name": "m", "emptyDir": {"medium": "Memory"}}]
+    first = container("i", "echo x > /v/first/f", volumeMounts=[top, {"name": "e", "mountPath": "/v/first"}])
+    fields = {"initContainers": [first], "volumes": volumes, **(spec or {})}
+    said = "\n".join(("1", *places.split(), "refused", ""))
+    return Case(once(script, spec=fields, volumeMounts=mounts), lambda seen: says(seen, said))
+
+
 def two_containers(script: str, reads: str, **volume: Any) -> dict[str, Any]:
     """An init container that writes to /v, and a container `c` that reads."""
     mounts = [{"name": "v", "mountPath": "/v"}]
@@ -356,5 +377,15 @@ CASES = {
         "hostPath type check failed: /no/such is not a directory", hostPath={"path": "/no/such", "type": "Directory"}
     ),
 }
+
+_ONE = {"name": "c", "items": [{"key": "a", "path": "a"}]}
+CASES |= {
+    "beneath-configmap": with_mounts_beneath("cat /v/a; echo", configMap=_ONE),
+    "beneath-configmap-of-group": with_mounts_beneath("cat /v/a; echo", GROUP, configMap=_ONE),
+    "beneath-secret": with_mounts_beneath("grep -c hunter2 /v/password", secret={"secretName": "s"}),
+    "beneath-downward": with_mounts_beneath("grep -c app /v/labels", downwardAPI={"items": DOWNWARD[:1]}),
+    "beneath-projected": with_mounts_beneath("cat /v/a; echo", AS_USER, projected={"sources": [{"configMap": _ONE}]}),
+}
+"""Volumes that are always read-only in containers, with mounts beneath them."""
 
 CASES["downward-odd"] = annotated(CASES["downward-odd"], ODD)

@@ -17,7 +17,7 @@ from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
-from tests.volume.csi_driver import Driver, Fault
+from tests.volume.csi.csi_driver import Driver, Fault
 from tests.volume.devices import loop_device, loops_below
 
 CANARY = "c4n4ry-of-the-csi-secret"
@@ -147,7 +147,8 @@ def test_a_pod_writes_to_the_raw_device_of_a_driver(eye: Eye, driver: Driver, tm
         assert phase(eye, "raw") == "Running"
         assert driver.names() == ["NodeStageVolume", "NodePublishVolume"]
         gone(eye, "raw")
-        assert driver.names()[2:] == ["NodeUnpublishVolume", "NodeUnstageVolume"]
+        ends = ["NodeUnpublishVolume", "NodeUnstageVolume"]
+        wait_for(lambda: driver.names()[2:] == ends, 30, "it is unstaged, for which its pod does not wait")
         wait_for(lambda: loops_below(eye.agent.root_dir) == {}, 20, "no loop device is left")
 
 

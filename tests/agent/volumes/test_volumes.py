@@ -1,6 +1,6 @@
 """Volumes as containers see them: every plugin is written and read through a container.
 
-The pods are those of volume_cases.py and volume_parts.py.
+The pods are those of cases.py and parts.py.
 """
 
 from __future__ import annotations
@@ -116,6 +116,46 @@ def test_changed_config_map_is_in_the_container_within_a_second(table: Table) ->
     (table.agent.manifests / "live.yaml").unlink()  # it takes a whole CPU
     assert statistics.median(took) < 1.0 * PATIENCE
     assert "NODEVISOR_CHANGES" not in os.environ or max(took) < 1.0 * PATIENCE
+
+
+def test_mount_beneath_a_config_map_outlives_its_changes(table: Table) -> None:
+    def write(value: str) -> None:
+        item = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "outer"}, "data": {"a": value, value: ""}}
+        temporary = table.agent.dir / "outer.tmp"
+        temporary.write_text(yaml.safe_dump(item))
+        temporary.rename(table.agent.dir / "objects/outer.yaml")
+
+    script = (
+        "echo kept > /v/data/f; last=; while sleep 0.1; do read a < /v/a; "
+        '[ "$a" = "$last" ] || { last=$a; echo $a $(cat /v/data/f) $(ls /v); }; done'
+    )
+    write("one")
+    volumes = [{"name": "v", "configMap": {"name": "outer"}}, {"name": "data", "emptyDir": {}}]
+    mounts = [{"name": "v", "mountPath": "/v"}, {"name": "data", "mountPath": "/v/data"}]
+    manifest = table.agent.write("outer", pod("outer", container("c", script, volumeMounts=mounts), volumes=volumes))
+
+    def lines() -> list[str]:
+        seen = table.see("outer")
+        return seen.lines() if seen is not None else []
+
+    wait_for(lambda: lines() == ["one kept a data one"], 30, "the container has both")
+    for number, value in enumerate(("two", "three"), start=2):
+        write(value)
+        wait_for(lambda number=number: len(lines()) == number, 30, f"the container has {value}")
+        assert lines()[-1].startswith(f"{value} kept a data"), lines()
+    seen = table.see("outer")
+    assert seen is not None
+    directory = table.agent.root_dir / "pods" / seen.item["metadata"]["uid"]
+    volume = directory / "volumes/kubernetes.io~configmap/v"
+
+    def settled() -> bool:
+        found = sorted(os.listdir(volume))
+        return found[1:] == ["..data", "a", "data", "three"] and found[0].startswith("..2")
+
+    wait_for(settled, 10, "no file of a former version is left")
+    assert seen.container()["restartCount"] == 0
+    manifest.unlink()
+    wait_for(lambda: table.see("outer") is None and not directory.exists(), 40, "nothing of the pod is left")
 
 
 def test_a_host_path_is_the_nodes_own_and_stays(table: Table, tmp_path: Path) -> None:

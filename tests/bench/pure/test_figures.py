@@ -7,13 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.bench import idle, usage
 from tests.bench.cluster import Cluster, Step
-from tests.bench.figures import of_cluster, of_idle, of_restarts, of_service, of_streams
-from tests.bench.idle import Idle
-from tests.bench.restarts import Bare
-from tests.bench.service import Service
-from tests.bench.streams import Streams
+from tests.bench.harness import usage
+from tests.bench.measurements import idle
+from tests.bench.measurements.idle import Idle
+from tests.bench.measurements.restarts import Bare
+from tests.bench.measurements.service import Service
+from tests.bench.measurements.streams import Streams
+from tests.bench.reporting.figures import of_cluster, of_idle, of_restarts, of_service, of_streams
 
 STATUS = "Name:\tpython\nvoluntary_ctxt_switches:\t150\nnonvoluntary_ctxt_switches:\t7\n"
 

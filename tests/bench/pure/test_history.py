@@ -2,9 +2,10 @@
 
 from xml.etree import ElementTree
 
-from tests.bench import history, scale
-from tests.bench.bus import Figures
-from tests.bench.figures import of_bus, of_scale
+from tests.bench.measurements import scale
+from tests.bench.measurements.bus import Figures
+from tests.bench.reporting import history
+from tests.bench.reporting.figures import of_bus, of_scale
 
 
 def test_kept_runs_come_back_in_order(tmp_path):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.bench.probes import lateness_ms, missed
+from tests.bench.measurements.probes import lateness_ms, missed
 
 
 @pytest.mark.parametrize(

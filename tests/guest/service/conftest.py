@@ -6,8 +6,8 @@ from contextlib import closing
 import pytest
 
 from tests.guest.guest import Guest
-from tests.guest.node import Node
-from tests.guest.pods import SWAP
+from tests.guest.service.node import Node
+from tests.guest.service.pods import SWAP
 
 
 @pytest.fixture(scope="package")

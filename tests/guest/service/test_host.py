@@ -1,4 +1,4 @@
-"""What a machine of production has besides: NFS, AppArmor, swap, and systemd's watchdog."""
+"""Things that a machine of production has besides: NFS, AppArmor, swap, and systemd's watchdog."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.guest.guest import Guest
-from tests.guest.node import Node, wait_until
-from tests.guest.pods import READY_S, memory, pod
+from tests.guest.service.node import Node, wait_until
+from tests.guest.service.pods import READY_S, memory, pod
 
 PROFILE = """\
 profile nv-guarded flags=(attach_disconnected,mediate_deleted) {

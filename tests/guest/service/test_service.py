@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 
 from tests.guest.guest import Guest
-from tests.guest.node import Node
-from tests.guest.pods import pod
+from tests.guest.service.node import Node
+from tests.guest.service.pods import pod
 
 
 @pytest.fixture(scope="module")

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.containerd import leftovers, shared_cgroups
-from tests.containerd.shared_cgroups import CONTAINERD, EMBEDDED, SharedCgroup
+from tests.containerd.host import leftovers, shared_cgroups
+from tests.containerd.host.shared_cgroups import CONTAINERD, EMBEDDED, SharedCgroup
 
 OTHER = """
 import sys
-from tests.containerd import shared_cgroups
+from tests.containerd.host import shared_cgroups
 shared_cgroups._PLACES[shared_cgroups.EMBEDDED] = sys.argv[1]
 held = shared_cgroups.SharedCgroup(shared_cgroups.EMBEDDED)
 print("held", flush=True)
