@@ -9,7 +9,7 @@ DEV_READY := $(VENV)/.ready-dev
 FUZZ_READY := $(VENV)/.ready-fuzz
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-node test-pythons guest test-guest check proof long lint new-actor bench bench-kubelet bench-runtimes proto clean
+.PHONY: help run test test-node test-upstream test-pythons guest test-guest check proof long lint new-actor bench bench-kubelet bench-runtimes proto clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -27,6 +27,11 @@ test: $(DEV_READY) ## Run the tests that need nothing but this machine; says at 
 test-node: $(DEV_READY) ## Run the others: on containerd, CNI, a control plane, Chromium; installs them on Debian as root
 	@$(BIN)/python -m tests.suite.prepare
 	@$(BIN)/pytest --target=node -n 3 $(SIDE_BY_SIDE) $(PYTEST_ARGS)
+
+# Which specs: tests/upstream/specs.py. The first time it builds the suite, ten minutes.
+test-upstream: $(DEV_READY) ## Run upstream's end-to-end specs of a node, half an hour (UPSTREAM_ARGS="--runtime embedded")
+	@$(BIN)/python -m tests.suite.prepare
+	@$(BIN)/python -m tests.upstream $(UPSTREAM_ARGS)
 
 test-pythons: $(DEV_READY) ## Run `make test` with each other Python here, from 3.11 on: ten minutes for each
 	@.ci/pythons
@@ -53,16 +58,18 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: seven hou
 	@$(BIN)/python -m tests.suite.prepare
 	$(FULL_SIZE) $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/volumes/test_kills.py tests/agent/volumes/test_volumes.py tests/agent/volumes/test_dead_mount.py \
-	    tests/agent/recovery/test_embedded_kills.py tests/agent/recovery/test_soak.py tests/agent/recovery/test_lying_server.py \
-	    tests/agent/api/test_storms.py \
-	    tests/resources/test_kills.py tests/runtime/test_containers.py tests/runtime/test_store.py tests/server/test_following.py \
-	    tests/server/test_many.py tests/model/test_model.py tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz \
-	    tests/proof/test_attack.py tests/proof/test_chaos.py tests/proof/test_hung_call.py \
+	    tests/agent/recovery/runtime/test_embedded_kills.py tests/agent/recovery/test_soak.py \
+	    tests/agent/recovery/static_pods/test_lying_server.py tests/agent/api/test_storms.py \
+	    tests/resources/test_kills.py tests/runtime/containers/test_containers.py tests/runtime/images/test_store.py \
+	    tests/server/routes/test_following.py tests/server/transport/test_many.py tests/model/test_model.py \
+	    tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz \
+	    tests/proof/process/test_attack.py tests/proof/process/test_chaos.py tests/proof/process/test_hung_call.py \
 	    tests/image_gc/pure/test_histories.py tests/container_gc/pure/test_histories.py tests/eviction/pure/test_histories.py
 	NODEVISOR_TEST_RUNTIME=embedded $(BIN)/pytest $(PYTEST_ARGS) \
 	    tests/agent/lifecycle/test_ends.py tests/agent/lifecycle/test_hooks.py tests/agent/lifecycle/test_restart.py \
 	    tests/agent/lifecycle/test_sidecars.py tests/agent/specs/test_probes.py
 	$(BIN)/python -m tests.fuzz long --seconds $(FUZZ_SECONDS)
+	$(MAKE) test-upstream
 	NODEVISOR_GUEST_SUITES=all $(MAKE) test-guest
 
 proof: $(DEV_READY) ## Prove the promises of the supervision; prints a table for each (PROOF="matrix", NODEVISOR_PROOF_PODS=30)
