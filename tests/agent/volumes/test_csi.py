@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from actors._host.files.mounts import mounts_under
+from actors.volume.csi import staged
 from proto.agent.actor import Describe
 from tests.agent.agent import Agent, container, pod
 from tests.agent.faults import Eye
@@ -110,7 +111,12 @@ def gone(eye: Eye, *names: str) -> None:
     for name in names:
         (eye.agent.manifests / f"{name}.yaml").unlink()
     wait_for(lambda: not set(names) & set(eye.pods()), 60, f"{names} are gone")
-    wait_for(lambda: not mounts_under(f"{eye.agent.root_dir}/plugins"), 30, "nothing is staged any more")
+    unstaged(eye)
+
+
+def unstaged(eye: Eye) -> None:
+    """Wait for the records, which outlive the mounts: until the driver has answered, the actor repeats the call."""
+    wait_for(lambda: not staged.find(str(eye.agent.root_dir)).volumes, 30, "nothing is staged any more")
 
 
 def test_pods_write_and_read_what_a_driver_serves(eye: Eye, driver: Driver) -> None:
@@ -170,5 +176,5 @@ def test_kills_of_the_actor_and_restarts_of_the_driver(eye: Eye, driver: Driver)
     assert mounts_under(f"{eye.agent.root_dir}/pods"), "the volume waits for its driver"
     driver.start()
     wait_for(lambda: "killed" not in eye.pods(), 90, "it is gone once the driver is back")
-    wait_for(lambda: not mounts_under(f"{eye.agent.root_dir}/plugins"), 30, "nothing is staged any more")
+    unstaged(eye)
     assert Path(driver.data, "vol-1/kept").read_text() == "x"
