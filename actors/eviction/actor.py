@@ -115,7 +115,7 @@ class Eviction(Actor):
         self._new_pods = NewPods(paths.pods_dir(self.settings.root_dir))
         self._events = Recorder(self.peer("events"))
         self._evicted = 0
-        self._looking = False
+        self._looking = self._noticed_meanwhile = False
         tree = hierarchy()
         self._pods_cgroup = qos_cgroup(self.settings.cgroup_driver, self.settings.cgroup_root, "Guaranteed")
         watched = notification.sources(tree, self._pods_cgroup) if self._memory_thresholds() else ()
@@ -165,7 +165,10 @@ class Eviction(Actor):
             self.after(notification.PAUSE_S, self._notices.resume, path)
         else:
             self._notices.drop(path)
-        self.spawn(self._tick(), "memory notice")
+        if self._looking:
+            self._noticed_meanwhile = True  # after that look's figures, perhaps
+        else:
+            self.spawn(self._tick(), "memory notice")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
         """Send the conditions to pod workers that start. They begin pods in directories that are there already."""
@@ -227,6 +230,9 @@ class Eviction(Actor):
             self._last_error = ""
         finally:
             self._looking = False
+            if self._noticed_meanwhile:
+                self._noticed_meanwhile = False
+                self.spawn(self._tick(), "memory notice")
 
     async def _synchronize(self, max_age_s: float) -> list[str]:
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""

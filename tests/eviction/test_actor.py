@@ -54,6 +54,7 @@ class FakeNode:
         """UID to the bytes in the pod's volume `v`."""
         self.order: list[str] = []
         """The requests that the actor made, in order."""
+        self._staging = threading.Lock()
         self.actor = ActorProcess(
             "eviction",
             None,
@@ -104,12 +105,13 @@ class FakeNode:
 
     def measure(self, request: GetPodUsages) -> PodUsages:
         self.order.append("disk usages" if request.with_disk else "usages")
+        volumes = dict(self.volumes)  # a test may add one meanwhile
         pods = (
             PodUsage(
                 pod_uid=uid,
                 memory_working_set_bytes=n,
                 disk_bytes=n,
-                volumes=tuple(VolumeUse(name="v", used_bytes=self.volumes[one]) for one in self.volumes if one == uid),
+                volumes=(VolumeUse(name="v", used_bytes=volumes[uid]),) if uid in volumes else (),
             )
             for uid, n in list(self.usages.items())
         )
@@ -128,11 +130,14 @@ class FakeNode:
         if request.pod_uid not in self.pods:
             raise Refused("NotFound", "no such pod")
         self.order.append(f"evict {request.pod_uid}")
-        self.stage(request.pod_uid, "terminating")
+        with self._staging:  # a test sees the request before this, and may have ended the pod since
+            if self.pods[request.pod_uid].stage != "terminated":
+                self.pods[request.pod_uid] = msgspec.structs.replace(self.pods[request.pod_uid], stage="terminating")
         return Done()
 
     def stage(self, uid: str, stage: Any, *, released: bool = False) -> None:
-        self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage, released=released)
+        with self._staging:
+            self.pods[uid] = msgspec.structs.replace(self.pods[uid], stage=stage, released=released)
 
     def pod(self, uid: str, use: int, *, priority: int = 0, source: str = "api", limit: str = "", **state: Any) -> None:
         """Add a pod with its usage and directory. `limit`: of the size of its emptyDir `v`. `state`: of its worker."""
@@ -380,11 +385,11 @@ notification.MACHINE_STALLS = {stalls!r}
 """
 
 
-def unified(root: Path, stalls: str) -> FakeNode:
+def unified(root: Path, stalls: str, prelude: str = "") -> FakeNode:
     """A node whose eviction sees cgroup v2 in `root`, and looks by itself once an hour."""
     (root / "pods/kubepods").mkdir(parents=True)
     fake = FakeNode(
-        prelude=UNIFIED.format(root=str(root), stalls=stalls),
+        prelude=UNIFIED.format(root=str(root), stalls=stalls) + prelude,
         eviction_monitoring_period_s=3600.0,
         cgroup_root="/pods",
         local_storage_capacity_isolation=False,
@@ -405,6 +410,43 @@ def test_memory_events_of_the_pods_wake_the_actor(tmp_path: Path) -> None:
             wait_for(lambda low=available == 0: fake.pressure().signals[0].met == low, 10, "a look before its period")
         events.unlink()
         wait_for(lambda: fake.actor.ask(Describe()).state["notices"] == [], 10, "it stops to watch")
+
+
+MARKS_NOTICES = """
+inner = module.ACTOR._look_at_once
+
+def look(self, path, goes_on):
+    inner(self, path, goes_on)
+    with open({marks!r}, "a") as file:
+        file.write("x")
+
+module.ACTOR._look_at_once = look
+"""
+
+
+def test_notice_during_a_look_makes_another(tmp_path: Path) -> None:
+    marks = tmp_path / "marks"
+    fake = unified(tmp_path, str(tmp_path / "none"), MARKS_NOTICES.format(marks=str(marks)))
+    events = tmp_path / "pods/kubepods/memory.events"
+    events.write_text("low 0\nhigh 0\nmax 0\noom 0\n")
+    asked, gate = threading.Event(), threading.Event()
+
+    def held(request: GetNodeStats) -> NodeStats:
+        figures = fake.node(request)
+        asked.set()
+        gate.wait(30)
+        return figures
+
+    with fake.actor:
+        wait_for(lambda: fake.actor.ask(Describe()).state["notices"] == [str(events)], 10, "it watches")
+        fake.actor.peers["stats"].answers[GetNodeStats] = held
+        events.write_text("low 0\nhigh 0\nmax 1\noom 0\n")
+        assert asked.wait(20), "a look has its figures"
+        fake.memory_available = 0
+        events.write_text("low 0\nhigh 0\nmax 2\noom 0\n")
+        wait_for(lambda: marks.read_text() == "xx", 20, "the second notice has come")
+        gate.set()
+        wait_for(lambda: fake.pressure().signals[0].met, 20, "another look follows")
 
 
 STALLS = "/proc/pressure/memory"
