@@ -149,6 +149,7 @@ def closing(fake: FakeRuntime, timers: queue.SimpleQueue[Callable[[], None]]) ->
     """A client whose channel is closed by the functions in `timers` unless it is in use."""
     cri = Cri(fake.endpoint, after=lambda _, function: timers.put(function))
     cri.version().result()
+    wait_for(lambda: not cri._runtime._under_way)  # else a later call may keep this one from setting the timer
     yield cri
     cri.close()
 
@@ -235,7 +236,7 @@ def test_traced_call_has_a_span_and_its_traceparent(
 
 def test_a_runtime_that_hangs_ends_in_a_deadline_error(client: Cri) -> None:
     with pytest.raises(CriDeadline) as caught:
-        client.status(timeout=0.2).result(5)
+        client.status(timeout=0.2).result(20)
     assert caught.value.rpc == "Status"
     assert caught.value.code == "DeadlineExceeded"
     assert isinstance(caught.value.__cause__, grpc.RpcError)
@@ -247,13 +248,13 @@ def test_result_with_a_timeout_leaves_the_call_under_way(fake: FakeRuntime, clie
         call.result(0.05)
     assert not call.done()
     fake.release.set()
-    assert call.result(5) == pb.StatusResponse()
+    assert call.result(20) == pb.StatusResponse()
     assert call.done()
 
 
 def test_a_hung_call_does_not_hold_up_another(client: Cri) -> None:
     hung = client.status()
-    assert client.version().result(5).runtime_name == "fake"
+    assert client.version().result(20).runtime_name == "fake"
     assert not hung.done()
     hung.cancel()
 
@@ -262,7 +263,7 @@ def test_a_cancelled_call_is_over_with_code_canceled(client: Cri) -> None:
     call = client.status()
     call.cancel()
     with pytest.raises(CriError) as caught:
-        call.result(5)
+        call.result(20)
     assert caught.value.code == "Canceled"
 
 
@@ -272,7 +273,7 @@ def test_callbacks_are_told_once_before_and_after_the_end(fake: FakeRuntime, cli
     call.add_done_callback(told.put)
     assert told.empty()
     fake.release.set()
-    assert told.get(timeout=5) is call
+    assert told.get(timeout=20) is call
     call.add_done_callback(told.put)  # over already: at once, in this thread
     assert told.get_nowait() is call
     assert told.empty()
@@ -287,7 +288,7 @@ def test_a_call_can_be_awaited_by_a_coroutine(client: Cri) -> None:
     assert isinstance(call, Call)
     over = threading.Event()
     call.add_done_callback(lambda _: over.set())
-    assert over.wait(5)
+    assert over.wait(20)
     with pytest.raises(StopIteration) as stopped:
         coroutine.send(None)
     assert stopped.value.value == "fake"
@@ -350,7 +351,7 @@ def test_cgroup_driver_is_the_runtimes(
 def test_a_missing_socket_is_a_runtime_that_is_down(tmp_path: Path) -> None:
     cri = Cri(f"unix://{tmp_path}/nobody.sock")
     with pytest.raises(RuntimeDown) as caught:
-        cri.version().result(5)
+        cri.version().result(20)
     cri.close()
     assert "nobody.sock" in str(caught.value)
 
@@ -359,15 +360,15 @@ def test_restarted_runtime_is_used_again_within_two_seconds(tmp_path: Path) -> N
     socket = tmp_path / "back.sock"
     cri = Cri(f"unix://{socket}")
     first = FakeRuntime(socket)
-    assert cri.version().result(5).runtime_name == "fake"
+    assert cri.version().result(20).runtime_name == "fake"
     first.close()
     with pytest.raises(RuntimeDown):
-        cri.version().result(5)
+        cri.version().result(20)
     second = FakeRuntime(socket)
     for _ in range(100):  # two seconds in moments: where the machine pauses, the clock goes on and the client does not
         time.sleep(0.02)
         with contextlib.suppress(RuntimeDown):
-            assert cri.version().result(5).runtime_name == "fake"
+            assert cri.version().result(20).runtime_name == "fake"
             break
     else:
         raise AssertionError("not within two seconds")
@@ -380,7 +381,7 @@ def test_calls_of_a_closed_client_fail_with_runtime_down(fake: FakeRuntime) -> N
     hung = cri.status()
     cri.close()
     with pytest.raises(CriError):
-        hung.result(5)
+        hung.result(20)
     call = cri.version()
     assert call.done()
     call.cancel()
@@ -438,9 +439,9 @@ def test_events_come_one_by_one_until_the_runtime_ends_them(fake: FakeRuntime, c
     ends: queue.Queue[CriError] = queue.Queue()
     client.container_events(events.put, ends.put)
     fake.events.put(pb.ContainerEventResponse(container_id="c1"))
-    assert events.get(timeout=5).container_id == "c1"
+    assert events.get(timeout=20).container_id == "c1"
     fake.events.put(None)
-    assert isinstance(ends.get(timeout=5), RuntimeDown)
+    assert isinstance(ends.get(timeout=20), RuntimeDown)
 
 
 def test_a_closed_watch_ends_with_code_canceled(fake: FakeRuntime, client: Cri) -> None:
@@ -448,9 +449,9 @@ def test_a_closed_watch_ends_with_code_canceled(fake: FakeRuntime, client: Cri) 
     ends: queue.Queue[CriError] = queue.Queue()
     watch = client.container_events(events.put, ends.put)
     fake.events.put(pb.ContainerEventResponse(container_id="c1"))
-    events.get(timeout=5)
+    events.get(timeout=20)
     watch.close()
-    assert ends.get(timeout=5).code == "Canceled"
+    assert ends.get(timeout=20).code == "Canceled"
 
 
 FORK = """

@@ -26,13 +26,13 @@ def fake(tmp_path: Path) -> Iterator[FakeRuntime]:
 
 
 def test_the_first_endpoint_that_answers_is_taken(fake: FakeRuntime, tmp_path: Path) -> None:
-    found = discover(5, [f"unix://{tmp_path}/missing.sock", fake.endpoint, "unix:///never/asked"])
+    found = discover(20, [f"unix://{tmp_path}/missing.sock", fake.endpoint, "unix:///never/asked"])
     assert found == Runtime(fake.endpoint, "fake", "1.0", "v1")
 
 
 def test_cgroup_driver_is_asked_of_the_runtime(fake: FakeRuntime) -> None:
     fake.runtime_config = pb.RuntimeConfigResponse(linux=pb.LinuxRuntimeConfiguration(cgroup_driver=pb.SYSTEMD))
-    assert discover(5, [fake.endpoint]).cgroup_driver == "systemd"
+    assert discover(20, [fake.endpoint]).cgroup_driver == "systemd"
 
 
 def test_runtime_without_a_driver_is_not_taken_for_one_that_has_not_answered(
@@ -41,15 +41,15 @@ def test_runtime_without_a_driver_is_not_taken_for_one_that_has_not_answered(
     def starting(*_: object, **__: object) -> None:
         raise CriError("Unknown", "server is not initialized yet")
 
-    assert discover(5, [fake.endpoint]).cgroup_driver == ""
+    assert discover(20, [fake.endpoint]).cgroup_driver == ""
     monkeypatch.setattr(Cri, "cgroup_driver", starting)
-    assert discover(5, [fake.endpoint]).cgroup_driver is None
+    assert discover(20, [fake.endpoint]).cgroup_driver is None
 
 
 def test_no_runtime_says_what_was_tried_and_why_each_failed(fake: FakeRuntime, tmp_path: Path) -> None:
     fake.fail_with = (grpc.StatusCode.UNIMPLEMENTED, "unknown service runtime.v1.RuntimeService")
     with pytest.raises(NoRuntime) as caught:
-        discover(5, [f"unix://{tmp_path}/missing.sock", fake.endpoint])
+        discover(20, [f"unix://{tmp_path}/missing.sock", fake.endpoint])
     text = str(caught.value)
     assert "missing.sock: no such socket" in text
     assert f"{fake.endpoint}: speaks no CRI v1 (unknown service runtime.v1.RuntimeService)" in text
@@ -62,7 +62,7 @@ def test_silent_endpoint_is_skipped_after_its_timeout(fake: FakeRuntime, tmp_pat
         mute.bind(str(tmp_path / "mute.sock"))
         mute.listen()
         # Each has that long, and the other one must have its turn in it on a machine that pauses, too.
-        assert discover(3, [f"unix://{tmp_path}/mute.sock", fake.endpoint]).endpoint == fake.endpoint
+        assert discover(6, [f"unix://{tmp_path}/mute.sock", fake.endpoint]).endpoint == fake.endpoint
 
 
 def test_a_bad_endpoint_is_an_error_of_its_own() -> None:

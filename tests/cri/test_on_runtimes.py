@@ -17,7 +17,7 @@ from tests.harness import wait_for
 
 
 def test_discovery_finds_the_runtime(containerd: ContainerdInstance) -> None:
-    found = discover(5, [containerd.endpoint])
+    found = discover(20, [containerd.endpoint])
     assert (found.runtime_name, found.api_version) == ("containerd", "v1")
 
 

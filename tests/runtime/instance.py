@@ -184,7 +184,7 @@ def _pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 20.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 40.0) -> None:
     """Wait until `condition()` is true. Raises TimeoutError."""
     try:
         harness.wait_for(condition, seconds)

@@ -354,3 +354,28 @@ def test_update_that_cannot_be_written_says_so(tmp_path: Path) -> None:
     with pytest.raises(RpcError, match=r"cannot update container .*config\.json") as told:
         update_container(engine, container)
     assert told.value.code == "UNKNOWN"
+
+
+def test_start_and_end_are_published_in_their_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The exit of a short container may be recorded as soon as its start releases its lock."""
+    engine = engine_with(tmp_path)
+    (container,) = engine.state.containers.all()
+    published: list[tuple[int, bool]] = []
+
+    def is_free() -> bool:
+        if free := container.lock.acquire(blocking=False):
+            container.lock.release()
+        return bool(free)
+
+    def publish(event: pb.ContainerEventResponse) -> None:
+        with ThreadPoolExecutor(1) as pool:
+            published.append((event.container_event_type, pool.submit(is_free).result(20)))
+
+    engine.hub = SimpleNamespace(publish=publish)
+    containers = Containers(engine)
+    for name in ("_require_there", "_run"):
+        monkeypatch.setattr(containers, name, lambda _: None)
+    monkeypatch.setattr(containers, "_note_end", lambda *_, **__: None)
+    containers.start(container)
+    containers.reconcile(container, (0, 1))
+    assert published == [(pb.CONTAINER_STARTED_EVENT, False), (pb.CONTAINER_STOPPED_EVENT, False)]

@@ -79,7 +79,7 @@ def test_figures_are_as_old_as_the_end_of_their_walk(
     layers: WrittenLayers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "large").mkdir()
-    monkeypatch.setattr(written, "AGE_S", 5.0)
+    monkeypatch.setattr(written, "AGE_S", 60.0)  # longer than a machine pauses between the end and the next request
     monkeypatch.setattr(written, "PATIENCE_S", 0.0)
     clock = time.monotonic
     ahead = 0.0
@@ -87,7 +87,7 @@ def test_figures_are_as_old_as_the_end_of_their_walk(
     disk = SlowDisk(monkeypatch)
     layers.refresh(["large"])
     wait_for(lambda: disk.walks == 1)
-    ahead = 10.0  # the walk takes longer than its figures are kept
+    ahead = 100.0  # the walk takes longer than its figures are kept
     disk.goes_on.set()
     wait_for(lambda: layers._layers["large"].work is None)
     assert layers.use("large").inodes == 1

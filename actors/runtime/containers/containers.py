@@ -99,7 +99,7 @@ class Containers:
                 raise RpcError("UNKNOWN", f"failed to start container {container.record.id!r}: {why}") from error
             finally:
                 container.starting = False
-        self._publish(container, pb.CONTAINER_STARTED_EVENT)
+            self._publish(container, pb.CONTAINER_STARTED_EVENT)  # with the lock: before its end
 
     def _run(self, container: Container) -> None:
         record, directory = container.record, self._directory(container)
@@ -302,7 +302,7 @@ class Containers:
                 return
             code, at_ns = ended or (255, time.time_ns())
             self._note_end(container, code, at_ns, known=ended is not None)
-        self._publish(container, pb.CONTAINER_STOPPED_EVENT)
+            self._publish(container, pb.CONTAINER_STOPPED_EVENT)
 
     def _runs(self, container: Container) -> bool:
         """Return True when its first process runs, or when the monitor may still report its exit.

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from proto.cri import api_pb2 as pb
 from tests.containerd.images import BUSYBOX, Image, write_archive
 from tests.containerd.pods import container_config, run_pod, sandbox_config
 from tests.deep_trees import nest
-from tests.harness import alive
+from tests.harness import alive, unmount
 from tests.runtime.inside import PROCESSES
 from tests.runtime.instance import EmbeddedInstance, wait_for
 
@@ -61,6 +61,18 @@ def status(cri: Cri, container: str) -> pb.ContainerStatus:
 def wait_exited(cri: Cri, container: str) -> pb.ContainerStatus:
     wait_for(lambda: status(cri, container).state == pb.CONTAINER_EXITED)
     return status(cri, container)
+
+
+def measured_once(cri: Cri, ready: Callable[[dict[str, pb.FilesystemUsage]], bool]) -> dict[str, pb.FilesystemUsage]:
+    """The writable layers of all containers. A request waits two seconds at most for those that are being measured."""
+    found: dict[str, pb.FilesystemUsage] = {}
+
+    def measured() -> bool:
+        found.update((one.attributes.id, one.writable_layer) for one in cri.list_container_stats().result())
+        return ready(found)
+
+    wait_for(measured)
+    return found
 
 
 def pid_of(cri: Cri, container: str) -> int:
@@ -269,13 +281,13 @@ def test_exec_whose_client_goes_is_killed(cri: Cri) -> None:
 
 def test_stop_whose_client_goes_does_not_kill(cri: Cri, tmp_path: Path) -> None:
     container = start_trapping(cri, "left", "trap 'echo heard' TERM; echo up; while true; do sleep 0.1; done", tmp_path)
-    left = cri.stop_container(container, 5)
+    left = cri.stop_container(container, 8)  # long enough to be given up in time on a loaded machine
     wait_for(lambda: "heard" in (tmp_path / "left.log").read_text())
     left.cancel()
     began = time.monotonic()  # before the call: a machine that stands still would take its time from the wait
-    later = cri.stop_container(container, 6)  # it would end with the first one's SIGKILL
+    later = cri.stop_container(container, 9)  # it would end with the first one's SIGKILL
     later.result()
-    assert time.monotonic() - began >= 6
+    assert time.monotonic() - began >= 9
 
 
 def test_exec_in_an_exiting_container_fails_without_a_hang(cri: Cri) -> None:
@@ -382,9 +394,8 @@ def test_deep_tree_of_one_container_is_in_the_statistics_of_all(embedded: Embedd
     (_, deep), (_, plain) = (start(cri, name, container_config(["sleep", "1000"])) for name in ("nests", "plain"))
     directory = Path(embedded.settings.root_dir, "nodevisor/runtime/containers", deep)
     nest(next(directory / name for name in ("upper", "copy") if (directory / name).is_dir()), 3000)
-    measured = {one.attributes.id: one.writable_layer for one in cri.list_container_stats().result()}
+    measured = measured_once(cri, lambda one: one[deep].inodes_used.value > 3000)
     assert {deep, plain} <= set(measured)
-    assert measured[deep].inodes_used.value > 3000
     assert measured[deep].used_bytes.value >= 8192
     assert measured[plain].inodes_used.value < measured[deep].inodes_used.value
     assert cri.image_fs_info().result().container_filesystems[0].inodes_used.value > 3000
@@ -411,8 +422,8 @@ def test_files_that_a_pod_shares_in_etc_count_once(embedded: EmbeddedInstance, c
     cri.start_container(other).result()
     script = "for one in hosts hostname resolv.conf; do dd if=/dev/urandom of=/etc/$one bs=1M count=2 || exit 1; done"
     assert cri.exec_sync(other, ["sh", "-c", script], 20).result().exit_code == 0
-    used = {one.attributes.id: one.writable_layer.used_bytes.value for one in cri.list_container_stats().result()}
-    assert used[first] >= 6 << 20 > used[other]
+    used = measured_once(cri, lambda one: one[first].used_bytes.value >= 6 << 20)
+    assert used[other].used_bytes.value < 6 << 20
     assert cri.image_fs_info().result().container_filesystems[0].used_bytes.value >= 6 << 20
     cri.stop_container(first, 0).result()
     # The next container of the pod has them, once its own figures are old.
@@ -430,9 +441,8 @@ def test_container_that_never_starts_hides_no_shared_files(cri: Cri) -> None:
     cri.start_container(runs).result()
     written = cri.exec_sync(runs, ["sh", "-c", "dd if=/dev/urandom of=/etc/hostname bs=1M count=4"], 20).result()
     assert written.exit_code == 0
-    used = {one.attributes.id: one.writable_layer.used_bytes.value for one in cri.list_container_stats().result()}
+    used = measured_once(cri, lambda one: one[runs].used_bytes.value >= 4 << 20)
     assert left not in used
-    assert used[runs] >= 4 << 20
 
 
 def test_events_of_a_containers_life(embedded: EmbeddedInstance, cri: Cri) -> None:
@@ -508,8 +518,9 @@ def test_a_start_under_way_outlives_a_runtime_that_stops(embedded: EmbeddedInsta
     finally:
         os.kill(monitor, signal.SIGCONT)
     embedded.start()
-    if status(cri, container).state == pb.CONTAINER_CREATED:  # the monitor saw the end before the request
-        cri.start_container(container).result()
+    if status(cri, container).state == pb.CONTAINER_CREATED:  # the monitor saw the end before the request, or goes on
+        with contextlib.suppress(CriError):  # it waits for the start that goes on, and finds the container running
+            cri.start_container(container).result()
     assert status(cri, container).state == pb.CONTAINER_RUNNING
     assert cri.exec_sync(container, ["true"], 10).result().exit_code == 0
 
@@ -574,7 +585,7 @@ def test_a_root_that_cannot_be_removed_keeps_no_other_from_being_served(embedded
         assert (mounted / "file").exists()
         assert "cannot remove what container" in embedded.log.read_text()
     finally:
-        mounts.unmount(str(mounted))
+        unmount(mounted)
 
 
 @pytest.mark.needs("mounts")
@@ -589,7 +600,7 @@ def test_a_mount_below_a_root_stays_where_the_run_directory_is_a_link(tmp_path: 
             RootFs(ImageStore(tmp_path / "store"), overlay=True).remove(tmp_path / "link" / "root")
         assert (mounted / "file").exists()
     finally:
-        mounts.unmount(str(mounted))
+        unmount(mounted)
 
 
 def kernel_tells_exit_codes() -> bool:
@@ -684,7 +695,8 @@ def test_random_kills_lose_and_duplicate_nothing(embedded: EmbeddedInstance, cri
     embedded.start()
     assert {one.id for one in cri.list_containers().result()} == set(pids)
     run = Path(embedded.settings.run_dir, "runtime")
-    assert {path.name for path in (run / "ns").iterdir()} == mine
+    # A thread removes pods that a kill left unfinished, which may be interrupted by the last kill.
+    wait_for(lambda: {path.name for path in (run / "ns").iterdir()} == mine)
     assert {path.name for path in (run / "rootfs").iterdir()} == set(pids)
     assert {path.name for path in (run / "oci").iterdir()} == set(pids)
     assert BUSYBOX in {tag for image in cri.list_images().result() for tag in image.repo_tags}

@@ -13,7 +13,7 @@ from actors.runtime.assembly import data_dir
 from actors.runtime.model.records import read_started
 from tests.containerd.pods import container_config, sandbox_config
 from tests.runtime.containers.test_containers import pid_of
-from tests.runtime.instance import EmbeddedInstance
+from tests.runtime.instance import EmbeddedInstance, wait_for
 
 WITH_RUNC = pytest.param(1, marks=pytest.mark.needs("runc", "mounts"))
 WITH_MOUNTS = pytest.param(2, marks=pytest.mark.needs("mounts"))
@@ -64,7 +64,8 @@ def test_pause_process_of_a_host_network_pod_shares_it(instance: EmbeddedInstanc
 @pytest.mark.usefixtures("cri")
 def test_pause_process_has_a_seccomp_filter(instance: EmbeddedInstance) -> None:
     pause, _ = pids(instance, host_network=False)
-    assert "\nSeccomp:\t2\n" in Path(f"/proc/{pause}/status").read_text()
+    # The OCI runtime reports the start when its init may execute the command. runc's installs the filter after that.
+    wait_for(lambda: "\nSeccomp:\t2\n" in Path(f"/proc/{pause}/status").read_text())
 
 
 @pytest.mark.usefixtures("cri")
