@@ -91,7 +91,7 @@ class Joined:
         def agreed() -> bool:
             try:
                 return bool(self.eye.actors()) and not self.differences()
-            except ActorError:  # status has just been killed, and the supervisor may not have noticed yet
+            except (ActorError, CriError):  # status has just been killed, or the runtime, and it is not noticed yet
                 return False
 
         try:

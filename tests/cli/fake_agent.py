@@ -41,7 +41,7 @@ class FakeAgent:
 
     def __enter__(self) -> FakeAgent:
         self._thread.start()
-        assert self._bound.wait(5)
+        assert self._bound.wait(30)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -49,7 +49,7 @@ class FakeAgent:
 
     def end(self) -> None:
         self._stop.set()
-        self._thread.join(5)
+        self._thread.join(30)
         assert not self._thread.is_alive()
 
     def supervisor(self, request: Message) -> Message | Exception | None:
@@ -79,6 +79,8 @@ class FakeAgent:
         streams = {}
         for address in ("world.sock", *(f"{name}.tap" for name in self.answers if name != "supervisor")):
             streams[address] = context.socket(zmq.XPUB)
+            # Each subscriber gets its PeerStates, also one that comes before the end of the former one is noticed.
+            streams[address].set(zmq.XPUB_VERBOSE, 1)
             streams[address].bind(f"ipc://{self.run_dir}/{address}")
             poller.register(streams[address], zmq.POLLIN)
         self._bound.set()

@@ -70,7 +70,7 @@ def test_supervisor_without_sockets_is_waited_for(run_dir: Path, locked: int) ->
     later.start()
     try:
         with Client(run_dir) as client:
-            assert client.ask("probe", Ping(), 10.0) == Pong(mailbox=7)
+            assert client.ask("probe", Ping(), 30.0) == Pong(mailbox=7)
             assert client.supervisor_pid() == locked
     finally:
         later.join()
@@ -100,15 +100,22 @@ def test_question_is_asked_again_of_the_supervisors_next_self(run_dir: Path, loc
     first = FakeAgent(run_dir, {})
     second = FakeAgent(run_dir, {})
 
+    def follow() -> None:
+        first._thread.join()  # its end removes its sockets' paths, which are the next one's, too
+        second.__enter__()
+
+    later = threading.Timer(0.2, follow)
+
     def leave(_: Message) -> None:
         first._stop.set()
-        threading.Timer(0.2, second.__enter__).start()
+        later.start()
 
     first.answers["supervisor"] = leave
     with first, Client(run_dir) as client:
         try:
             assert [row.name for row in client.actors()] == ["supervisor", "forkserver"]
         finally:
+            later.join()
             second.end()
 
 
@@ -151,7 +158,7 @@ def test_ask_waits_for_a_restarting_actor(run_dir: Path) -> None:
         done = threading.Event()
         later.start()
         try:
-            assert client.ask("probe", Ping(), timeout_s=5) == Pong(mailbox=1)
+            assert client.ask("probe", Ping(), timeout_s=30) == Pong(mailbox=1)
         finally:
             done.set()
             later.join()
@@ -165,7 +172,7 @@ def _serve_actor(run_dir: Path, done: threading.Event) -> None:
     actor = FakeAgent(run_dir, {"probe": lambda _: Pong(mailbox=1)})
     del actor.answers["supervisor"]
     with actor:
-        done.wait(5)
+        done.wait(60)
 
 
 def test_missing_actor_is_reported_after_the_deadline(run_dir: Path) -> None:

@@ -10,7 +10,7 @@ from click.testing import CliRunner
 
 from proto.agent.remote_console import ConsoleKey
 from proto.pods.status import Pods
-from supervisor.cli import group
+from supervisor.cli import common, group
 from supervisor.cli.common import Session
 from supervisor.cli.console.lines import complete, run_line
 from supervisor.cli.console.repl import history_file
@@ -96,7 +96,10 @@ def test_help_is_the_commands_help(run_dir: Path, capsys: pytest.CaptureFixture[
         ("ps 'open", []),
     ],
 )
-def test_completion_knows_commands_options_actors_and_pods(line: str, words: list[str], run_dir: Path) -> None:
+def test_completion_knows_commands_options_actors_and_pods(
+    line: str, words: list[str], run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(common, "COMPLETION_TIMEOUT_S", 20.0)  # a busy machine's answer may come later
     pods = Pods(pods=(make_pod(), make_pod("twice", "a"), make_pod("twice", "b")))
     with FakeAgent(run_dir, {"status": lambda _: pods}):
         assert sorted(word for word, _ in complete(line, str(run_dir))) == words

@@ -103,7 +103,7 @@ def test_the_period_is_kept() -> None:
     with LyingServer(GOOD) as server, config(server.url, http_check_frequency_s=1.0) as process:
         assert seen(process)
         server.answer = whole(pod("a", "other"))
-        wait_for(lambda: images(process) == {"a-node": "other"}, 5)
+        wait_for(lambda: images(process) == {"a-node": "other"}, 20, "the next fetch; the default is in an hour")
 
 
 LIES = {

@@ -176,6 +176,13 @@ def sandbox(uid: str, *, ready: bool) -> pb.PodSandbox:
     return pb.PodSandbox(id=f"sandbox-{uid}", state=state, labels=labels, metadata=pb.PodSandboxMetadata(uid=uid))
 
 
+def sandbox_of_its_own(uid: str) -> pb.PodSandbox:
+    """One with an ID that no other test has: its shim is looked for among all processes of the machine."""
+    one = sandbox(uid, ready=False)
+    one.id = f"sandbox-{uuid.uuid4().hex}"
+    return one
+
+
 @pytest.mark.needs("cgroups")
 def test_dead_containers_of_a_live_pod_go_except_the_last_one(node: Node, runtime: ListRuntime) -> None:
     node.worker("a")
@@ -228,7 +235,7 @@ def test_each_sandbox_that_goes_is_an_event(node: Node, runtime: ListRuntime) ->
 @pytest.mark.needs("cgroups")
 def test_sandbox_with_a_task_that_containerd_lost_goes_with_its_shim(node: Node, runtime: ListRuntime) -> None:
     node.leave("ghost")
-    one = sandbox("ghost", ready=False)
+    one = sandbox_of_its_own("ghost")
     runtime.sandboxes[one.id] = one
     runtime.stuck, runtime.why_stuck = {one.id}, "cannot delete running task main: failed precondition"
     with shim_like(one.id) as shim, shim_like("sandbox-other") as other:
@@ -243,7 +250,7 @@ def test_sandbox_with_a_task_that_containerd_lost_goes_with_its_shim(node: Node,
 @pytest.mark.needs("cgroups")
 def test_shim_of_a_sandbox_that_fails_otherwise_stays(node: Node, runtime: ListRuntime) -> None:
     node.leave("ghost")
-    one = sandbox("ghost", ready=False)
+    one = sandbox_of_its_own("ghost")
     runtime.sandboxes[one.id], runtime.stuck = one, {one.id}
     with shim_like(one.id) as shim:
         node.actor.ask(CollectGarbage())
@@ -575,6 +582,7 @@ def test_without_runtime_or_pod_workers_nothing_is_removed(tmp_path: Path) -> No
             assert caught.value.reason == "ContainerGCFailed"
             wait_for(lambda: node.actor.ask(Describe()).state["passes"] > 3, 10, "it goes on trying")
             assert node.left() == everywhere("ghost")
+            recorded(node, "ContainerGCFailed")
             said = {(one.involved.kind, one.type, one.reason) for one in node.actor.peers["events"].of(RecordEvent)}
             assert said == {("Node", "Warning", "ContainerGCFailed")}
     finally:

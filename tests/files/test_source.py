@@ -60,7 +60,7 @@ async def _contents(directory: Path, wanted: bytes) -> list[bytes | FileError]:
 
     actor: Any = LoopActor(asyncio.get_running_loop())
     FileSource(actor, str(directory), Kind(1000, FileError), take, "").start(60)
-    await asyncio.wait_for(complete.wait(), 10)
+    await asyncio.wait_for(complete.wait(), 60)
     return passed_on
 
 

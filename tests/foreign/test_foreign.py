@@ -68,7 +68,7 @@ def ready_pods(run_dir: Path) -> list[str]:
     with contextlib.suppress(ActorError, ProtocolError), Client(run_dir) as client:
         return [
             one.metadata.name
-            for one in client.ask("status", ListPods(), 5).pods
+            for one in client.ask("status", ListPods(), 20).pods
             if one.status is not None
             and any(found.type == "Ready" and found.status == "True" for found in one.status.conditions)
         ]
@@ -417,7 +417,7 @@ def test_pods_without_marks_are_reported_until_a_source_has_them(containerd: Con
         wait_for(lambda: is_ready(agent.pod("wanted")), 30, "a pod that a source wants is ours")
         wait_for((agent.root_dir / "pods" / agent.pod("wanted")["metadata"]["uid"]).is_dir, 10, "and marked again")
         passes(agent.run_dir, lambda: sorted(before.keys() - agent.running().keys()))
-        assert "unwanted-vm" in " ".join(described(agent.run_dir, "pod_workers")["left_alone"])
+        wait_for(lambda: "unwanted-vm" in " ".join(described(agent.run_dir, "pod_workers")["left_alone"]), 30)
         agent.write("unwanted", pod("unwanted"))
         wait_for(lambda: is_ready(agent.pod("unwanted")), 30, "wanted again, it is taken up as it runs")
         assert agent.running() == before

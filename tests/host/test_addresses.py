@@ -150,6 +150,7 @@ def test_silent_resolver_delays_one_search(machine: Machine, monkeypatch: pytest
     assert host_ips("n", "") == (V4,), "pods do not wait for it"
     monkeypatch.setattr(addresses, "ANSWER_S", -1.0)
     assert [node_ips("n", "") for _ in range(5)] == [(V4,)] * 5
+    wait_for(lambda: asked, what="the thread of the first search has begun")
     assert asked == ["n"], "no second thread hangs there"
     answer.set()
     wait_for(lambda: node_ips("n", "") == (NAMED4,), 10)

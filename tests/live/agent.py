@@ -116,7 +116,7 @@ class LiveAgent:
 
         return self.wait(serving, "every actor in service")
 
-    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 20.0) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = 60.0) -> Any:
         try:
             return wait_for(condition, timeout_s, what)
         except AssertionError as error:
@@ -128,7 +128,7 @@ class LiveAgent:
     def verdicts(self) -> list[str]:
         return [entry.verdict for entry in self.history()]
 
-    def wait_verdict(self, verdict: str, count: int = 1, timeout_s: float = 20.0) -> Entry:
+    def wait_verdict(self, verdict: str, count: int = 1, timeout_s: float = 60.0) -> Entry:
         """The newest entry with this verdict, once there are so many of them."""
 
         def look() -> Entry | None:

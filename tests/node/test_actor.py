@@ -96,7 +96,7 @@ class Server:
             return Reply(200, self.kept[path])
 
     def forget(self, *paths: str) -> None:
-        """Delete objects in one step."""
+        """Delete objects in one step. A write under way takes effect before, and does not bring them back."""
         with self._lock:
             for path in paths:
                 del self.kept[path]
@@ -473,7 +473,7 @@ def test_deleted_node_stays_away_until_the_agent_restarts(server: FaultyServer, 
         wait_for(one.renewed, 20)
         assert one.lease["metadata"]["ownerReferences"][0]["uid"] == "made-by-hand"
         one.process.kill()
-        one.server.kept.pop(NODE)
+        one.server.forget(NODE)
         one.forget_run()
         one.process.start()
         wait_for(one.ready, 20)
@@ -499,8 +499,10 @@ def test_lease_without_its_node_is_not_made_again(server: FaultyServer, tmp_path
 
 @pytest.mark.parametrize("killed", [False, True])
 def test_node_joins_anew_when_the_server_has_lost_its_data(server: FaultyServer, tmp_path: Path, killed: bool) -> None:
+    assert isinstance(server.behind, Server)
+    # Before the actor: it asks for the cluster's identity in a few tries only.
+    server.behind.put(CLUSTER_PATH, {"metadata": {"name": "kubernetes", "uid": "first"}, "spec": {}})
     with world(server, tmp_path) as one:
-        one.server.put(CLUSTER_PATH, {"metadata": {"name": "kubernetes", "uid": "first"}, "spec": {}})
         wait_for(one.ready, 20)
         before = one.node["metadata"]["uid"]
         kept = Path(one.process.settings.run_dir, "node-registered.json")
@@ -508,7 +510,7 @@ def test_node_joins_anew_when_the_server_has_lost_its_data(server: FaultyServer,
         if killed:
             one.process.restart()
             wait_for(one.ready, 20)
-        one.server.kept.pop(NODE)
+        one.server.forget(NODE)
         one.server.put(CLUSTER_PATH, {"metadata": {"name": "kubernetes", "uid": "second"}, "spec": {}})
         wait_for(one.ready, 20)
         assert one.node["metadata"]["uid"] != before
@@ -521,7 +523,7 @@ def test_deleted_node_is_registered_again_after_a_bootstrap(server: FaultyServer
         wait_for(one.ready, 20)
         before = one.node["metadata"]["uid"]
         wait_for(lambda: Path(one.process.settings.run_dir, "node-registered.json").exists(), 10)
-        one.server.kept.pop(NODE)
+        one.server.forget(NODE)
         wait_for(lambda: "restart the agent to register it again" in one.state()["last_error"], 20)
         one.process.tell(Bootstrapped())
         if killed:

@@ -95,7 +95,7 @@ def test_start_after_a_killed_supervisor_succeeds_at_once(first: Nodevisor, sett
 def test_agent_that_ends_on_lock_contention_is_followed(settings: Settings) -> None:
     lock = f"--lock-file={settings.run_dir}.lock"
     with Nodevisor(settings, lock, "--exit-on-lock-contention") as old, Nodevisor(settings, lock) as new:
-        assert old.process.wait(10) == 0
+        assert old.process.wait(60) == 0
         assert new.process.poll() is None
 
 

@@ -7,6 +7,7 @@ import signal
 import statistics
 import subprocess
 import time
+import uuid
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -262,7 +263,8 @@ def test_containerd_exits_come_from_pidfds_then_events_or_relist(containerd: Con
 @pytest.mark.needs("cgroups")
 def test_process_of_another_owner_is_no_end(pleg: ActorProcess) -> None:
     """gVisor and Kata name the sandbox's process as the one of each container."""
-    cgroup = Path("/sys/fs/cgroup/pids" if Path("/sys/fs/cgroup/pids").is_dir() else "/sys/fs/cgroup") / ("a" * 64)
+    top = Path("/sys/fs/cgroup/pids" if Path("/sys/fs/cgroup/pids").is_dir() else "/sys/fs/cgroup")
+    cgroup = top / (uuid.uuid4().hex * 2)  # other runs on this machine have one, too
     cgroup.mkdir()
     try:
         with sleepers(2) as (inner, plain):

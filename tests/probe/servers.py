@@ -49,6 +49,10 @@ class _Handler(socketserver.StreamRequestHandler):
                 say(b"HTTP/1.1 301 Moved\r\nContent-Length: 4\r\n\r\nhere")
             case "hang":
                 self.server.over.wait(30)
+            case "gated" | "once":
+                if name == "gated" or sum(" /once " in head[0] for head in list(self.server.requests)) > 1:
+                    self.server.gate.wait(30)
+                say(b"HTTP/1.1 500 No\r\n\r\n")
             case "drip":
                 for byte in OK * 10:
                     say(bytes([byte]))
@@ -91,6 +95,8 @@ class Server(socketserver.ThreadingTCPServer):
         super().__init__(("127.0.0.1", 0), _Handler)
         self.requests: list[list[str]] = []
         self.over = threading.Event()
+        self.gate = threading.Event()
+        """Until then, `gated` has no answer, nor has any but the first request of `once`."""
         self.answer = OK
         self.port: int = self.server_address[1]
         self._tls = tls
@@ -113,6 +119,7 @@ def http_server(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
         yield server
     finally:
         server.over.set()
+        server.gate.set()
         server.shutdown()
         server.server_close()
 

@@ -1,5 +1,6 @@
 """The probe actor's messages to pod_workers: results, gating, restarts, many probes at once."""
 
+import contextlib
 import dataclasses
 import os
 import signal
@@ -21,6 +22,7 @@ from proto.v1 import ExecAction, Probe
 from tests.containerd import ContainerdInstance
 from tests.containerd.pods import run_pod
 from tests.cri.fake import FakeRuntime
+from tests.floors import cpu_waits_s, longest_wait_s
 from tests.harness import ActorProcess, Stalls, actor_process, wait_for
 from tests.probe import pods, servers
 from tests.probe.servers import Server
@@ -56,21 +58,22 @@ def test_before_any_probe_the_initial_results_stand(actor: ActorProcess, server:
 
 
 def test_inherited_result_stands_until_a_probe_changes_it(actor: ActorProcess, server: Server) -> None:
-    failing = pods.http(server.port, "/status/500")
+    failing = pods.http(server.port, "/gated", timeout=30)
     failing = msgspec.structs.replace(failing, failure_threshold=3)
     never = pods.http(server.port, "/startup")
     container = pods.container("c", startup=never, readiness=failing)
     inherits = msgspec.structs.replace(container, inherited=("startup", "readiness"), started_at=time.time() - 60)
     actor.tell(SetPods(pods=(pods.pod(inherits),)))
     wait_for(lambda: standing(actor) == {("c", "readiness"): "success", ("c", "startup"): "success"})
-    wait_for(lambda: asked(server, "/status/500"))
-    assert [one.result for one in pods.told(actor, "c", "readiness")] in ([], ["failure"])
+    wait_for(lambda: asked(server, "/gated"))
+    assert not pods.told(actor, "c", "readiness")
+    server.gate.set()
     assert pods.first_told(actor, "c", "readiness").result == "failure"
-    assert asked(server, "/status/500") >= 3
+    assert asked(server, "/gated") >= 3
     assert not asked(server, "/startup"), "a container that has started is not asked whether it has"
     actor.restart()
     actor.tell(SetPods(pods=(pods.pod(inherits),), full=True))
-    wait_for(lambda: standing(actor)["c", "readiness"] == "failure")
+    wait_for(lambda: standing(actor).get(("c", "readiness")) == "failure")
 
 
 def test_result_is_sent_when_it_changes_not_at_each_probe(actor: ActorProcess, server: Server) -> None:
@@ -126,7 +129,7 @@ def redirecting(listener: socket.socket) -> None:
             connection, _ = listener.accept()
         except OSError:
             return
-        with connection:
+        with connection, contextlib.suppress(OSError):  # the actor may end meanwhile
             connection.recv(65536)
             head = b"HTTP/1.1 302 Found\r\nContent-Type: text/html; charset=utf-8\r\nLocation: http://0.0.0.0/\r\n"
             connection.sendall(head + b"Content-Length: %d\r\n\r\n" % len(body))
@@ -268,17 +271,18 @@ def full_results(actor: ActorProcess) -> ProbeResults | None:
 
 
 def test_counts_below_a_threshold_survive_a_restart(actor: ActorProcess, server: Server) -> None:
-    server.answer = b"HTTP/1.1 500 No\r\n\r\n"
-    probe = Probe(http_get=pods.http(server.port, "/l").http_get, period_seconds=3, failure_threshold=2)
+    probe = msgspec.structs.replace(pods.http(server.port, "/once", timeout=30), failure_threshold=2)
     held = SetPods(pods=(pods.pod(pods.container("c", liveness=probe)),), full=True)
     actor.tell(held)
     path = Path(actor.settings.root_dir) / "nodevisor" / "probe.json"
     wait_for(lambda: checkpoint.load(path, 1))
+    wait_for(lambda: asked(server, "/once") == 2, what="the second probe, which has no answer yet")
     assert not pods.told(actor, "c", "liveness")
     actor.restart()
+    server.gate.set()
     actor.tell(held)
     assert pods.first_told(actor, "c", "liveness").result == "failure"
-    assert asked(server, "/l") <= 3
+    assert asked(server, "/once") == 3
 
 
 def of_agent(name: str) -> str:
@@ -332,7 +336,7 @@ def test_no_probe_is_late_when_20_of_200_hang(actor: ActorProcess, server: Serve
         hanging += [pods.pod(pods.container(liveness=pods.http(silent, timeout=30))) for _ in range(5)]
         good = [pods.pod(pods.container(readiness=pods.http(server.port, f"/n{n}"))) for n in range(180)]
         with Stalls() as machine:
-            began = time.monotonic()
+            began, waits = time.monotonic(), cpu_waits_s(actor.pid)
             actor.tell(SetPods(pods=(*hanging, *good)))
             wait_for(lambda: all(pods.told(actor, p.containers[0].container_id, "readiness") for p in good))
             all_ready_s = time.monotonic() - began
@@ -340,11 +344,12 @@ def test_no_probe_is_late_when_20_of_200_hang(actor: ActorProcess, server: Serve
             wait_for(lambda: time.monotonic() - since > 3, 10)
             after, took = usage(actor.pid), time.monotonic() - since
             late_ms = pods.state(actor)["most_late_ms"]
+            starved_s = longest_wait_s(waits, cpu_waits_s(actor.pid))
         print(
             f"180 probes a second, 25 hang: all ready after {all_ready_s * 1000:.0f} ms, most late {late_ms:.1f} ms, "
             f"CPU {(after.cpu_s - before.cpu_s) / took:.1%} of a core, private {after.private_mb:.1f} MB"
         )
-        assert late_ms < 500 + machine.longest_s * 1000
+        assert late_ms < 500 + (machine.longest_s + starved_s) * 1000
         for pod in good[::20]:
             path = f"/n{good.index(pod)}"
             wait_for(lambda path=path: asked(server, path) >= 3)

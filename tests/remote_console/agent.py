@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from actors._base.process import child as base
-from actors.remote_console import keys
+from actors.remote_console import keys, limits
 from proto.agent.settings import Settings
 from supervisor.sockets.remote import RemoteClient
 from supervisor.supervision.specs import ChildSpec
@@ -22,6 +22,7 @@ from tests.supervisor.agent import Agent
 def child(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int) -> NoReturn:
     """The entry of the children: stand-ins, but for the actor under test."""
     if name == "remote_console":
+        limits.HANDSHAKE_S = 60.0  # on a busy machine, too, a silent connection is displaced and not late
         base.main(name, incarnation, settings, supervisor_pidfd)
     module = types.ModuleType(f"actors.{name}.actor")
     module.ACTOR = real_agent.Status if name == "status" else real_agent.Probe  # type: ignore[attr-defined]

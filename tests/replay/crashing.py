@@ -26,7 +26,7 @@ def crash(seed: Seed, tmp_path: Path) -> Path:
         seed.prepare(process)
         with process:
             seed.provoke(process, runtime)
-            assert process.wait_exit(20) == 70
+            assert process.wait_exit(60) == 70
             kept = tmp_path / "recording.rec"
             shutil.copy(recording.path_of(process.dir, seed.actor, 1), kept)
             return kept

@@ -236,6 +236,7 @@ def test_pod_that_goes_in_its_turn_takes_nothing_more(actor: ActorProcess, gone:
         second = pool.submit(actor.ask, AdmitPod(pod=pod("next", 8)))
         wait_for(lambda: under_way(actor) == ["gone", "next"])
         actor.tell(SetPods(pods=(pod("next", 8),), full=True) if isinstance(gone, SetPods) else gone)
+        actor.ask(Describe())  # answered after it: the file must not overtake the message
         Path(actor.settings.root_dir, "go").touch()
         with pytest.raises(Refused, match="released"):
             first.result(20)

@@ -26,7 +26,7 @@ import yaml
 from proto.agent.actor import Describe
 from proto.v1 import Pod
 from tests.agent.agent import Agent, container, pod
-from tests.agent.embedded import embedded_agent
+from tests.agent.embedded import answered, embedded_agent
 from tests.agent.faults import Eye, condition
 from tests.harness import wait_for
 from tests.resources.devices.pods import GPU
@@ -157,6 +157,7 @@ def agent(tmp_path: Path) -> Iterator[Agent]:
 def host(tmp_path: Path) -> Path:
     directory = tmp_path / "host"
     (directory / "held").mkdir(parents=True)
+    (directory / "lives").touch()  # a pod may be ready before the first shell has written
     return directory
 
 
@@ -209,7 +210,8 @@ def test_no_device_or_cpu_is_lost_or_given_twice(agent: Agent, host: Path) -> No
                 plugin.kill()
         try:
             expect_nothing_wrong(agent, churn, host)
-            assert agent.running() == before, "the steady pod lives its first life"
+            running = wait_for(lambda: answered(agent.running), 30, "the runtime answers after its kill")
+            assert running == before, "the steady pod lives its first life"
             expect_all_free(agent, eye, host)
         finally:
             plugin.kill()

@@ -50,8 +50,8 @@ def guaranteed(name: str) -> dict[str, Any]:
 
 def allowed(agent: Agent, name: str) -> str:
     """The CPUs that the first process of a pod's container may use now. Empty while it does not run."""
-    ids = [identity for identity, found in agent.running().items() if found == f"{name}-vm/c"]
     try:
+        ids = [identity for identity, found in agent.running().items() if found == f"{name}-vm/c"]
         answer = agent.containerd.cri.exec_sync(ids[0], ["grep", "Cpus_allowed_list", "/proc/1/status"], 10).result()
     except (CriError, IndexError):
         return ""

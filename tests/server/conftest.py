@@ -21,5 +21,5 @@ def here(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> Iterator[Here]:
         configure(made, streaming_idle_timeout_s=0.0)
         made.use(secure_table(made.settings))
         yield made
-        until(lambda: not any(task.name == "bridge" for task in started.loop.tasks))
+        until(lambda: not any(task.name == "bridge" for task in list(started.loop.tasks)))
     assert not [record for record in caplog.records if record.levelno >= logging.ERROR]

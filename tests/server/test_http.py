@@ -442,7 +442,9 @@ def test_part_of_a_key_update_ends_only_its_stream(pki: Authority, tmp_path: Pat
     with site(handing_over(other), *HELLO, files=files(pki)) as made["site"]:
         with client(made["site"].secure, tls) as connected:
             connected.sendall(UPGRADE)
-            assert read_until(connected, b"first")
+            answer = b""
+            while b"first" not in answer:  # what the other end says next may come with it
+                answer += connected.recv(4096) or pytest.fail("the stream has ended")
             lines = (line.split() for line in (tmp_path / "keys").read_text().splitlines())
             secret = next(bytes.fromhex(line[2]) for line in lines if line[0] == "CLIENT_TRAFFIC_SECRET_0")
             fragment = tls_records._record(secret, 1, tls_records._KEY_UPDATE[:4], tls_records._HANDSHAKE)
@@ -599,9 +601,9 @@ def test_idle_upgraded_connection_is_ended() -> None:
 def test_client_with_nagle_waits_for_no_delayed_acknowledgement(pki: Authority) -> None:
     """Linux delays one by 40 ms at least; the fastest of many connections is told apart on the busiest machine."""
     tls = ssl.create_default_context(cafile=str(pki.path))
-    took = []
+    took: list[float] = []
     with site(*HELLO, files=files(pki)) as made_:
-        for _ in range(20):
+        while len(took) < 20 or (min(took) >= 0.03 and len(took) < 500):
             began = time.monotonic()
             with client(made_.secure, tls) as connected:
                 connected.sendall(b"GET /hello/x HTTP/1.1\r\nHost: x\r\n\r\n")

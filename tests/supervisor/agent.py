@@ -63,6 +63,7 @@ class Agent:
         return self
 
     def start(self) -> None:
+        former = self._control_file()
         with self.log.open("ab") as log:
             arguments: list[str | bytes] = [
                 msgspec.json.encode(self.settings),
@@ -70,12 +71,20 @@ class Agent:
                 self.entry,
             ]
             self.process = subprocess.Popen([sys.executable, "-c", _CODE, *arguments], stderr=log)
-        wait_for(lambda: self.text() and self._listening(), 30, "control socket")
+        wait_for(lambda: self.text() and self._listening(former), 30, "control socket")
 
-    def _listening(self) -> bool:
+    def _listening(self, former: tuple[int, int] | None) -> bool:
         assert self.process is not None
         assert self.process.poll() is None, self.text()
-        return Path(self.dir, "state.json").exists() and Path(self.dir, "control.sock").exists()
+        return Path(self.dir, "state.json").exists() and self._control_file() not in (None, former)
+
+    def _control_file(self) -> tuple[int, int] | None:
+        """What tells the control socket of one supervisor from that of the next; None without one."""
+        try:
+            status = Path(self.dir, "control.sock").stat()
+        except FileNotFoundError:
+            return None
+        return status.st_ino, status.st_ctime_ns
 
     def text(self) -> str:
         return self.log.read_text() or " "
@@ -151,7 +160,7 @@ class Agent:
         self.process.kill()
         self.process.wait(10)
 
-    def stop(self, timeout_s: float = 10.0) -> int:
+    def stop(self, timeout_s: float = 30.0) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout_s)
@@ -173,7 +182,7 @@ def event_of(frames: list[bytes]) -> Message:
     return codec.decode(body, EVENTS[topic.decode()])
 
 
-def wait_gone(*pids: int, timeout_s: float = 5.0) -> None:
+def wait_gone(*pids: int, timeout_s: float = 20.0) -> None:
     wait_for(lambda: not [pid for pid in pids if alive(pid)], timeout_s, f"processes {pids} end")
 
 

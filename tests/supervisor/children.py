@@ -6,6 +6,7 @@ They speak the child's side of the contract and need nothing of actors/.
 from __future__ import annotations
 
 import faulthandler
+import json
 import os
 import signal
 import sys
@@ -51,6 +52,12 @@ class Child:
     def report_ready(self, pid: int | None = None, incarnation: int | None = None) -> None:
         header = codec.encode_header(Kind.TELL, "Ready", self.name, incarnation or self.incarnation)
         self.control.send_multipart([header, codec.encode(Ready(pid=pid or os.getpid()))])
+
+    def wait_until_known(self) -> None:
+        """Until the supervisor has saved this process, which it does once it knows of the fork."""
+        state = Path(self.settings.run_dir, "state.json")
+        while json.loads(state.read_text())["actors"].get(self.name, {}).get("pid") != os.getpid():
+            time.sleep(0.01)
 
     def serve(self) -> NoReturn:
         poller = zmq.Poller()
@@ -135,9 +142,9 @@ def main(name: str, incarnation: int, settings: Settings, supervisor_pidfd: int)
             while True:
                 time.sleep(60)
         case "impostor":
+            child.wait_until_known()  # of reports that come before that of the fork, the last one counts
             child.report_ready(incarnation=incarnation + 100)
             child.report_ready(pid=os.getpid() + 1)
-            time.sleep(0.2)
             child.report_ready()
         case "onlyfirst":  # well the first time, then it exits at once
             if incarnation > 1:

@@ -273,7 +273,7 @@ def test_stop_agent_is_answered_after_every_actor_ended() -> None:
         assert agent.ask(StopAgent()) == Done()
         assert not [row for row in rows.values() if alive(row.pid)]
         assert agent.process is not None
-        assert agent.process.wait(5) == 0
+        assert agent.process.wait(30) == 0
 
 
 def test_ready_of_an_impostor_is_ignored_and_counted() -> None:
@@ -358,7 +358,7 @@ def _assert_world_of_good_a(event: Message) -> None:
 
 
 def _next_event(socket: zmq.Socket[bytes]) -> Message:
-    assert socket.poll(5000), "no event"
+    assert socket.poll(20_000), "no event"
     return event_of(socket.recv_multipart())
 
 
@@ -501,7 +501,7 @@ def test_sighup_is_ignored_and_sigint_stops() -> None:
         agent.process.send_signal(signal.SIGHUP)
         assert agent.row("good_a").pid == row.pid
         agent.process.send_signal(signal.SIGINT)
-        assert agent.process.wait(10) == 0
+        assert agent.process.wait(30) == 0
         wait_gone(row.pid)
 
 

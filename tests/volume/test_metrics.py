@@ -62,7 +62,7 @@ def test_disk_is_walked_and_memory_asked(actor: ActorProcess) -> None:
     assert 500_000 <= memory.used_bytes < 600_000
     assert (memory.capacity_bytes, memory.local) == (1 << 20, False)
     (volume_dir(actor, "disk") / "more").write_bytes(b"x" * 100_000)
-    wait_for(lambda: usages(actor)["disk"].used_bytes >= 200_000, what="measured anew after the period")
+    wait_for(lambda: usages(actor)["disk"].used_bytes >= 200_000, 40, "measured anew after the period")
     actor.ask(UnmountPod(pod_uid=UID))
     assert usages(actor) == {}
 
@@ -114,13 +114,14 @@ def test_failed_measurement_keeps_the_old_figures(tmp_path: Path) -> None:
     with ActorProcess("volume", None, ("pod_workers", "objects"), prelude=DIES, volume_stats_agg_period_s=0.0) as actor:
         serve(actor, *claimed(local={"path": str(tmp_path / "shared")}))
         mount(actor, user())
-        (before,) = actor.ask(GetVolumeUsages()).pods
+        (before,) = actor.ask(GetVolumeUsages(), ASKED_S).pods
         assert [one.claim for one in before.volumes] == ["default/data"]
         marker = Path(actor.settings.root_dir, "die")
         marker.touch()
-        assert actor.ask(GetVolumeUsages()).pods == (before,), "the helper died: nothing is missing, and nothing twice"
+        after = actor.ask(GetVolumeUsages(), ASKED_S).pods
+        assert after == (before,), "the helper died: nothing is missing, and nothing twice"
         marker.unlink()
-        assert actor.ask(GetVolumeUsages()).pods[0].time > before.time
+        assert actor.ask(GetVolumeUsages(), ASKED_S).pods[0].time > before.time
         actor.ask(UnmountPod(pod_uid=A))
 
 
@@ -168,10 +169,10 @@ def test_many_names_hide_no_large_file(tmp_path: Path) -> None:
             shown.append(found["e"].used_bytes)
             return shown[-1] >= 10_000_000
 
-        wait_for(is_seen, what="the walks get to the large file")
+        wait_for(is_seen, 40, "the walks get to the large file")
         assert len(shown) > 3, "one walk does not"
         for _ in range(3):
             assert usages(actor)["e"].used_bytes >= 10_000_000, "the last whole count holds"
         large.unlink()
-        wait_for(lambda: usages(actor)["e"].used_bytes < 10_000_000, what="the next whole count replaces it")
+        wait_for(lambda: usages(actor)["e"].used_bytes < 10_000_000, 40, "the next whole count replaces it")
         actor.ask(UnmountPod(pod_uid=UID))

@@ -354,9 +354,9 @@ def test_volume_that_is_being_detached_is_not_mounted(server: Server, driver: Dr
     assert server.fresh_reads() == [], "nothing that is read before the report counts"
     server.report()
     wait_for(lambda: "Volume not attached according to node status" in refusal(server), 20, "the Node does not list it")
-    server.detaching, server.detached = False, True
+    server.detached, server.detaching = True, False  # at no time is it attached
     wait_for(lambda: "has not been attached yet" in refusal(server), 20, "its attachment is read again")
-    server.detached, server.node_error = False, "nodes are down"
+    server.node_error, server.detached = "nodes are down", False
     wait_for(lambda: "failed fetching node from API server: nodes are down" in refusal(server), 20, "it is unknown")
     assert driver.of("NodeStageVolume") == driver.of("NodePublishVolume") == []
     server.node_error = ""

@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import subprocess
+from collections.abc import Iterator
 from typing import Any
 
 from tests.agent.agent import Agent, container
@@ -48,11 +49,23 @@ class Cluster:
         """Its output; fails the test with what it says."""
         done = subprocess.run(
             [program, "--kubeconfig", str(self.plane.admin), *arguments],
-            input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s,
-            env={**os.environ, "KUBECACHEDIR": str(self.plane.dir / "kubectl"), "HOME": str(self.plane.dir)},
+            input=stdin, capture_output=True, text=True, check=False, timeout=timeout_s, env=self._environment(),
         )  # fmt: skip
         assert not check or done.returncode == 0, f"kubectl {' '.join(arguments)}: {done.stdout}{done.stderr}"
         return done.stdout
+
+    @contextlib.contextmanager
+    def begun(self, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+        """kubectl while it runs, with its output in `stdout`. It is killed at the end if it has not ended."""
+        command = ["kubectl", "--kubeconfig", str(self.plane.admin), *arguments]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=self._environment()) as process:
+            try:
+                yield process
+            finally:
+                process.kill()
+
+    def _environment(self) -> dict[str, str]:
+        return {**os.environ, "KUBECACHEDIR": str(self.plane.dir / "kubectl"), "HOME": str(self.plane.dir)}
 
     def apply(self, *objects: dict[str, Any]) -> None:
         self.kubectl("apply", "-f", "-", stdin=json.dumps({"apiVersion": "v1", "kind": "List", "items": list(objects)}))

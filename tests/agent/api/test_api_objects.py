@@ -25,6 +25,8 @@ from tests.controlplane import ControlPlane
 from tests.harness import wait_for
 from tests.volume.csi.csi_driver import ALL, Driver
 
+pytestmark = pytest.mark.timeout(300)
+
 NODE = NAMESPACE = "referrer"
 CANARY = "c4n4ry-of-the-cluster"
 HOLDERS = ("objects", "volume", "pod_workers", "config", "status")

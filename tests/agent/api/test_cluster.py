@@ -20,6 +20,8 @@ from tests.controlplane import ControlPlane
 from tests.controlplane.binaries import CONTROLLERS, own_kubectl
 from tests.harness import wait_for
 
+pytestmark = pytest.mark.timeout(300)
+
 NAME = "member"
 
 STUBBORN = "trap '' TERM; while :; do sleep 0.1; done"
@@ -48,14 +50,14 @@ def bare(name: str, *containers: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 
 def test_starts_of_a_new_node_and_its_first_pod_are_timed(cluster: Cluster) -> None:
-    cluster.apply(bare("timed", container("c"), initContainers=[container("i", "sleep 2.2")]))
+    cluster.apply(bare("timed", container("c"), initContainers=[container("i", "sleep 5")]))
     cluster.wait_ready("app=timed", 1)
     samples = cluster.agent.samples
     wait_for(lambda: samples("status", "kubelet_pod_start_sli_duration_seconds"), 20, "the watch shows it as started")
     (total,) = samples("status", "kubelet_pod_start_total_duration_seconds").values()
     (sli,) = samples("status", "kubelet_pod_start_sli_duration_seconds").values()
     first = samples("status", "kubelet_first_network_pod_start_sli_duration_seconds")
-    # Of the 2.2 s of the init container some count not: containerd notes a start after the command has begun.
+    # Of the 5 s of the init container some count not: containerd notes a start after the command has begun.
     assert 0 < sli[-1] < total[-1] - 2 < 60
     assert first == {(): (sli[-1],)}
     phases = ("pre_kubelet", "pre_registration", "registration", "post_registration")
@@ -85,7 +87,8 @@ def test_a_deployment_of_thirty_scaled_and_rolled(cluster: Cluster) -> None:
 
 
 def probe(command: str) -> dict[str, Any]:
-    return {"exec": {"command": ["sh", "-c", command]}, "periodSeconds": 1}
+    """A slow command is no failure: thirty pods run one each second, on a machine that does other things, too."""
+    return {"exec": {"command": ["sh", "-c", command]}, "periodSeconds": 1, "timeoutSeconds": 10}
 
 
 def test_jobs_complete_and_fail_as_their_pods_do(cluster: Cluster) -> None:
@@ -292,9 +295,13 @@ def test_debug_containers_join_a_running_pod(cluster: Cluster) -> None:
         return cluster.kubectl("exec", "patient", "-c", "doctor", "--", "ps", "-o", "args").count("sleep 100000")
 
     wait_for(lambda: sleepers() >= 2, 30, "it sees its own, and its target's")
-    debug(cluster, "talker", "for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15; do echo spoken; sleep 1; done")
+    debug(cluster, "talker", "until test -e /tmp/heard; do echo spoken; sleep 1; done")
     wait_for(lambda: "running" in debugger(cluster, "talker").get("state", {}), 60, "another one runs")
-    assert "spoken" in cluster.kubectl("attach", "patient", "-c", "talker")
+    with cluster.begun("attach", "patient", "-c", "talker") as attached:
+        assert attached.stdout is not None
+        assert "spoken" in attached.stdout.readline()
+        cluster.kubectl("exec", "patient", "-c", "talker", "--", "touch", "/tmp/heard")
+        assert attached.wait(60) == 0
     ended = wait_for(lambda: debugger(cluster, "talker")["state"].get("terminated"), 60, "it has ended")
     assert (ended["exitCode"], ended["reason"]) == (0, "Completed")
     assert debugger(cluster, "talker")["restartCount"] == 0

@@ -14,9 +14,11 @@ import yaml
 from tests.agent.agent import ACTORS, Agent, container, pod
 from tests.agent.api.canary import holding
 from tests.agent.changing import files
-from tests.agent.table import Case, Seen, Table, once, over, running, waits
+from tests.agent.table import SAID_S, Case, Seen, Table, once, over, running, waits
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
+
+pytestmark = pytest.mark.timeout(300)
 
 CANARY = "hunter2-canary-value"
 CONFIG_ERROR = "CreateContainerConfigError"
@@ -173,6 +175,12 @@ def wait_over(table: Table, name: str, timeout_s: float = 30.0) -> Seen:
     return seen
 
 
+def wait_said(table: Table, name: str, key: str, timeout_s: float = 30.0) -> str:
+    """The value that a pod has printed, once it is over: its last lines may be in the log after its end."""
+    seen = wait_over(table, name, timeout_s)
+    return str(wait_for(lambda: seen.values().get(key), SAID_S, f"{key} in the log of {name}"))
+
+
 def waiting(table: Table, name: str, reason: str) -> Seen:
     """The pod once its container waits for that."""
 
@@ -204,7 +212,7 @@ def test_a_pod_that_waits_for_an_object_starts_when_it_appears(table: Table) -> 
 
     wait_for(lacks_the_secret, 8, "its next want is seen before the retry, which is 10 s later")
     put(agent, document("Secret", "later", stringData={"k": "2"}), file="later.yaml")
-    assert wait_over(table, "late", 8).values()["B"] == "2"
+    assert wait_said(table, "late", "B", 8) == "2"
 
 
 def test_object_that_appears_during_a_kill_is_found(table: Table) -> None:
@@ -213,7 +221,7 @@ def test_object_that_appears_during_a_kill_is_found(table: Table) -> None:
     waiting(table, "found", CONFIG_ERROR)
     os.kill(agent.rows()["objects"]["pid"], signal.SIGKILL)
     put(agent, document("ConfigMap", "found", data={"k": "1"}), file="found.yaml")
-    assert wait_over(table, "found").values()["A"] == "1"
+    assert wait_said(table, "found", "A") == "1"
     rows = agent.command("objects", "-o", "json").stdout
     assert '"found"' in rows
     wait_for(agent.all_ready, 20, "objects is back")
@@ -225,7 +233,7 @@ def test_pods_keep_their_objects_when_their_actors_are_killed(table: Table) -> N
     agent.write(
         "again", named("again", once("env", env=[env("C", configMapKeyRef={"name": "settings", "key": "colour"})]))
     )
-    assert wait_over(table, "again").values()["C"] == "blue"
+    assert wait_said(table, "again", "C") == "blue"
 
 
 @pytest.mark.parametrize(

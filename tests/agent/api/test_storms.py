@@ -107,13 +107,13 @@ def test_changes_during_an_outage_are_reported_within_seconds(cluster: Joined) -
     kept = wait_for(lambda: lasting(cluster), 60, f"the lasting ones run; log: {cluster.agent.log}")
     cluster.converged(60, "the start")
     cluster.delete("leaver", round(OUTAGE_S) + 30)
-    wait_for(lambda: cluster.eye.pods()["leaver"].metadata.deletion_timestamp, 30, "the node knows of it")
+    wait_for(lambda: is_leaving(cluster, "leaver"), 30, "the node knows of it")
     cluster.cp.stop(API_SERVER)
     began = time.monotonic()
     crashes = cluster.eye.restarts().get("crasher/c", 0)
     time.sleep(OUTAGE_S)  # this is the outage
     assert kept.items() <= cluster.agent.running().items()
-    assert cluster.eye.restarts()["crasher/c"] > crashes
+    wait_for(lambda: cluster.eye.restarts().get("crasher/c", 0) > crashes, 60, "it crashes and starts on its own")
     cluster.cp.start_api()
     back = time.monotonic()
     cluster.converged(CONVERGED_S, "after the outage")
@@ -121,10 +121,16 @@ def test_changes_during_an_outage_are_reported_within_seconds(cluster: Joined) -
     wait_for(lambda: "leaver" not in cluster.stored(), CONVERGED_S, "its object goes after its last status")
     stored = cluster.stored()
     assert stored["finisher"]["status"]["phase"] == "Succeeded"
-    wait_for(lambda: (datetime.now(UTC) - renewed_at(cluster)).total_seconds() < 4, 10, "the Lease goes on")
+    wait_for(lambda: (datetime.now(UTC) - renewed_at(cluster)).total_seconds() < 4, 30, "the Lease goes on")
     assert kept.items() <= cluster.agent.running().items()
     assert [stored[name]["status"]["containerStatuses"][0]["restartCount"] for name in steady] == [0] * len(steady)
     print(f"API server away for {back - began:.1f} s; all told {took:.2f} s after its return")
+
+
+def is_leaving(cluster: Joined, name: str) -> bool:
+    """Return True once the node knows that the pod is deleted."""
+    found = cluster.eye.pods().get(name)
+    return found is not None and found.metadata.deletion_timestamp is not None
 
 
 # Kills
@@ -313,7 +319,7 @@ def test_api_server_with_an_emptied_etcd_gets_mirrors_again(cluster: Joined) -> 
     assert [one["uid"] for one in mirror["metadata"]["ownerReferences"]] == [node]
     assert cluster.agent.running() == running
     cluster.create(pod("new"))
-    wait_for(lambda: is_ready(cluster.stored()["new"]), 60, "a pod of the new etcd")
+    wait_for(lambda: is_ready(cluster.stored().get("new", {})), 60, "a pod of the new etcd")
 
 
 def ready_mirror(cluster: Joined, not_uid: str) -> Any:

@@ -23,10 +23,12 @@ import yaml
 from proto.pods.events import ListEvents
 from proto.v1 import to_dict
 from supervisor.sockets.client import Client
-from tests.agent.agent import Agent, container, is_ready, pod
+from tests.agent.agent import SLEEP, Agent, container, is_ready, pod
 from tests.agent.api_source import ApiSource
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
+
+pytestmark = pytest.mark.timeout(300)
 
 GOLDEN = json.loads((Path(__file__).parents[2] / "events" / "golden.json").read_text())
 BUSYBOX = "docker.io/library/busybox:latest"
@@ -67,9 +69,13 @@ PODS: dict[str, dict[str, Any]] = {
         "unready",
         container(
             "c",
+            # Alive from its second life on: a further end would be told as a back-off, if all takes long.
+            f"test -e /v/lived && touch /alive; touch /v/lived; {SLEEP}",
+            volumeMounts=[{"name": "v", "mountPath": "/v"}],
             readinessProbe={"tcpSocket": {"port": 9}, **QUICK},
-            livenessProbe={"exec": {"command": ["false"]}, **PATIENT, "periodSeconds": 4},
+            livenessProbe={"exec": {"command": ["test", "-e", "/alive"]}, **PATIENT, "periodSeconds": 4},
         ),
+        volumes=[{"name": "v", "emptyDir": {}}],
     ),
 }
 

@@ -8,6 +8,7 @@ import signal
 from contextlib import closing
 from typing import Any
 
+import pytest
 import yaml
 
 from actors._pki import pki
@@ -17,6 +18,8 @@ from tests.certificates.test_actor import BACKDATED_S, conclude
 from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.harness import wait_for
+
+pytestmark = pytest.mark.timeout(300)
 
 NAME = "bootstrapped"
 NODE = f"/api/v1/nodes/{NAME}"

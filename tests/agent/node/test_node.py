@@ -16,6 +16,8 @@ from tests.containerd import ContainerdInstance
 from tests.controlplane import ControlPlane
 from tests.harness import wait_for
 
+pytestmark = pytest.mark.timeout(300)
+
 NAME = "joiner"
 NODE = f"/api/v1/nodes/{NAME}"
 LEASE = f"/apis/coordination.k8s.io/v1/namespaces/kube-node-lease/leases/{NAME}"

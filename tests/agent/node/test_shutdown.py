@@ -19,6 +19,8 @@ from tests.controlplane import ControlPlane
 from tests.harness import wait_for
 from tests.node.fake_logind import FakeLogind
 
+pytestmark = pytest.mark.timeout(300)
+
 NAME = "goes-down"
 NODE = f"/api/v1/nodes/{NAME}"
 PODS = "/api/v1/namespaces/default/pods"

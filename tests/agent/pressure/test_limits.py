@@ -37,7 +37,7 @@ PIDS = 120
 def beside(containerd: ContainerdInstance) -> Iterator[ApiSource]:
     """An agent with a pod `neighbour` that computes all the time and is probed each second."""
     amounts = {"cpu": f"{CORES * 1000:g}m", "memory": "32Mi"}
-    within_s = round(4 * PATIENCE)  # the runtime's start of a command counts against the quota, too
+    within_s = round(10 * PATIENCE)  # the runtime's start of a command counts against the quota, too
     probe = {"exec": {"command": ["true"]}, "periodSeconds": 1, "timeoutSeconds": within_s, "failureThreshold": 1}
     own = container(
         "c", "while :; do :; done", resources={"requests": amounts, "limits": amounts}, readinessProbe=probe

@@ -14,9 +14,11 @@ from tests.agent.agent import Agent, container, pod
 from tests.agent.api_source import ApiSource
 from tests.agent.pressure.pressing import (
     MIB,
-    STATS_S,
+    UNTIL_TOLD,
     asking,
     files,
+    has_bytes,
+    has_inodes,
     node_reasons,
     press,
     pressed,
@@ -33,7 +35,7 @@ MARGIN, SHARE = 900, 6
 
 Without room for them the pressure would stay once the hog is gone, and another pod would go, too."""
 OVER = 636
-"""MiB that the hog takes beyond that."""
+"""MiB that the hog takes beyond that, and beyond what others may have freed by then."""
 BESIDE = (200, 20)
 """MiB of the pods beside the hog: the first one has asked for more, the second one for none."""
 TRIES = 4
@@ -88,16 +90,18 @@ def test_imagefs_available(disks: ApiSource) -> None:
         pod("within", container("c", f"{write('/f', 20)}; exec sleep 1000", **asking("ephemeral-storage", "30Mi"))),
         volume_pod("elsewhere", write("/v/f", 8)),  # on nodefs
     )
-    script = f"{write('/f', 90)}; sleep {STATS_S}; {write('/g', 100)}; exec sleep 1000"
-    text = press(disks, "imagefs.available", "DiskPressure", pod("hog", container("c", script)), beside)
+    script = f"{write('/f', 90)}; {UNTIL_TOLD}; {write('/g', 100)}; exec sleep 1000"
+    hog = pod("hog", container("c", script))
+    text = press(disks, "imagefs.available", "DiskPressure", hog, beside, measured=has_bytes(90))
     assert text.startswith("The node was low on resource: ephemeral-storage. ")
     assert "Container c was using" in text
 
 
 def test_imagefs_inodes_free(disks: ApiSource) -> None:
     beside = (pod("few", container("c", f"{files('/d', 300)}; exec sleep 1000")),)
-    script = f"{files('/d', 6000)}; sleep {STATS_S}; {files('/e', 7500)}; exec sleep 1000"
-    text = press(disks, "imagefs.inodesFree", "DiskPressure", pod("hog", container("c", script)), beside)
+    script = f"{files('/d', 6000)}; {UNTIL_TOLD}; {files('/e', 7500)}; exec sleep 1000"
+    hog = pod("hog", container("c", script))
+    text = press(disks, "imagefs.inodesFree", "DiskPressure", hog, beside, measured=has_inodes(6000))
     assert text.startswith("The node was low on resource: inodes. ")
 
 
@@ -122,8 +126,10 @@ def press_memory(containerd: ContainerdInstance) -> str:
     """Press with the memory that is free now; return the hog's message. Raises FreeMovedError."""
     free = free_mib()
     margin = max(MARGIN, free // SHARE)
-    if free < margin + OVER + 1024:
-        pytest.skip(f"needs {margin + OVER + 1024} MiB of free memory")
+    moved = margin // 3  # what others may have taken or freed by the time of the hog
+    taken = margin + moved + OVER
+    if free < taken + 1024:
+        pytest.skip(f"needs {taken + 1024} MiB of free memory")
     config = {
         "evictionHard": {"memory.available": f"{free - margin}Mi"},
         "enforceNodeAllocatable": [],
@@ -134,11 +140,11 @@ def press_memory(containerd: ContainerdInstance) -> str:
     )
 
     def check_free() -> None:
-        if abs(free - sum(BESIDE) - free_mib()) > margin // 3:
+        if abs(free - sum(BESIDE) - free_mib()) > moved:
             raise FreeMovedError
 
     with pressed(containerd, config) as api:
-        hog = volume_pod("hog", write("/v/f", margin + OVER), "Memory")
+        hog = volume_pod("hog", write("/v/f", taken), "Memory")
         return press(api, "memory.available", "MemoryPressure", hog, beside, before_hog=check_free)
 
 

@@ -19,9 +19,12 @@ from tests.agent.api_source import ApiSource
 from tests.agent.embedded import embedded_agent
 from tests.agent.pressure.pressing import (
     MIB,
+    UNTIL_TOLD,
     asking,
     configure,
     files,
+    has_bytes,
+    has_inodes,
     press,
     short_periods,
     small_disk,
@@ -29,9 +32,6 @@ from tests.agent.pressure.pressing import (
     write,
 )
 from tests.harness import wait_for
-
-LAYERS_S = 16
-"""The runtime measures writable layers every 15 s."""
 
 pytestmark = [pytest.mark.needs("root", "mounts", "cgroups", "loop devices", "mkfs.ext4"), pytest.mark.timeout(300)]
 
@@ -69,13 +69,15 @@ def test_containerfs_available(split: ApiSource) -> None:
         pod("within", container("c", f"{write('/f', 8)}; exec sleep 1000", **asking("ephemeral-storage", "12Mi"))),
         pod("modest", container("c", f"{write('/f', 2)}; exec sleep 1000")),
     )
-    script = f"{write('/f', 16)}; sleep {LAYERS_S}; {write('/g', 20)}; exec sleep 1000"
-    text = press(split, "containerfs.available", "DiskPressure", pod("hog", container("c", script)), beside)
+    script = f"{write('/f', 16)}; {UNTIL_TOLD}; {write('/g', 20)}; exec sleep 1000"
+    hog = pod("hog", container("c", script))
+    text = press(split, "containerfs.available", "DiskPressure", hog, beside, measured=has_bytes(16))
     assert text.startswith("The node was low on resource: ephemeral-storage. ")
 
 
 def test_containerfs_inodes_free(split: ApiSource) -> None:
     beside = (pod("few", container("c", f"{files('/d', 100)}; exec sleep 1000")), volume_pod("none", ":"))
-    script = f"{files('/d', 1500)}; sleep {LAYERS_S}; {files('/e', 1800)}; exec sleep 1000"
-    text = press(split, "containerfs.inodesFree", "DiskPressure", pod("hog", container("c", script)), beside)
+    script = f"{files('/d', 1500)}; {UNTIL_TOLD}; {files('/e', 1800)}; exec sleep 1000"
+    hog = pod("hog", container("c", script))
+    text = press(split, "containerfs.inodesFree", "DiskPressure", hog, beside, measured=has_inodes(1500))
     assert text.startswith("The node was low on resource: inodes. ")

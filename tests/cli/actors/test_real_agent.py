@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
@@ -13,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from proto.wire.errors import ActorError
+from supervisor.cli import group
+from supervisor.cli.agent import why
 from supervisor.sockets.client import Client
 from tests.cgroups import remove_cgroups
 from tests.harness import alive, stop_process, wait_for
@@ -49,12 +54,13 @@ def running(run_dir: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]
             yield process
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(30)
 
 
 def in_service(run_dir: Path) -> bool:
-    with Client(run_dir / "run") as client:
+    with contextlib.suppress(ActorError), Client(run_dir / "run") as client:  # it may be slow to answer as it starts
         return client.alive() and all(row.state == "ready" for row in client.actors())
+    return False
 
 
 def rows(run_dir: Path) -> dict[str, Any]:
@@ -98,7 +104,7 @@ def test_stop_ends_the_agent(how: str, run_dir: Path, agent: subprocess.Popen[by
         assert (done.returncode, done.stdout) == (0, "the agent has ended; its pods go on running\n")
     else:
         agent.send_signal(signal.SIGTERM)
-    assert agent.wait(10) == 0
+    assert agent.wait(30) == 0
     wait_for(lambda: not any(alive(pid) for pid in pids), what="every process gone")
     assert supervisor("ps", "--run-dir", f"{run_dir}/run").returncode == 1
 
@@ -152,7 +158,7 @@ def test_refused_start_is_one_line_on_stderr(flags: Callable[[Path], dict[str, s
 
 
 def test_watch_can_begin_before_the_agent_and_ends_with_ctrl_c(run_dir: Path) -> None:
-    line = [sys.executable, "-m", "supervisor", "pods", "--watch", "--wait=20", f"--run-dir={run_dir}/run"]
+    line = [sys.executable, "-m", "supervisor", "pods", "--watch", "--wait=60", f"--run-dir={run_dir}/run"]
     with subprocess.Popen(line, cwd=ROOT, stdout=subprocess.PIPE, text=True) as watch:
         assert watch.stdout is not None
         assert watch.stdout.readline().split()[:2] == ["NAMESPACE", "NAME"]
@@ -160,16 +166,18 @@ def test_watch_can_begin_before_the_agent_and_ends_with_ctrl_c(run_dir: Path) ->
             try:
                 assert watch.stdout.readline().split()[:4] == ["default", "web-node", "1/1", "Running"]
                 watch.send_signal(signal.SIGINT)
-                assert watch.wait(10) == 130
+                assert watch.wait(30) == 130
             finally:
                 process.terminate()
-                process.wait(10)
+                process.wait(30)
 
 
-def test_why_answers_while_actor_and_supervisor_are_stopped(agent: subprocess.Popen[bytes], run_dir: Path) -> None:
+def test_why_answers_while_actor_and_supervisor_are_stopped(
+    agent: subprocess.Popen[bytes], run_dir: Path, runner: CliRunner, monkeypatch: pytest.MonkeyPatch
+) -> None:
     where = ("--run-dir", f"{run_dir}/run")
     pid = rows(run_dir)["status"]["pid"]
-    agent.send_signal(signal.SIGSTOP)  # first: it would replace the actor
+    stop_process(agent.pid)  # first: it would replace the actor
     stop_process(pid)
     try:
         done = supervisor("why", "actor/status", "-o", "json", *where)
@@ -185,9 +193,11 @@ def test_why_answers_while_actor_and_supervisor_are_stopped(agent: subprocess.Po
     # It waits 50 ms for each peer, and a peer that was stopped may need longer at first.
     said = "Pod default/web-node is Running and waits for nothing.\n"
     wait_for(lambda: supervisor("why", "pod/web-node", *where).stdout == said, 20, said)
+    monkeypatch.setattr(why, "PEERS_S", 20.0)  # for a busy machine, too
+    monkeypatch.setattr(why, "STATUS_S", 20.0)
     for wrong, text in (("pod/x", "cannot find"), ("actor/x", "cannot find actor 'x'"), ("x", "write pod/NAME")):
-        done = supervisor("why", wrong, *where)
-        assert (done.returncode, text in done.stderr) == (1, True), done.stderr
+        told = runner.invoke(group, ["why", wrong, *where])
+        assert (told.exit_code, text in told.stderr) == (1, True), told.stderr
 
 
 def stat(pid: int) -> str:

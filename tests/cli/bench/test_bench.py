@@ -72,8 +72,9 @@ def test_each_actor_has_a_row_beside_a_floor(agent: Agent) -> None:
     rows = {one["figure"]: one for one in found["figures"]}
     for name in [row.name for row in agent.client.actors()[2:]]:
         assert rows[f"ask of {name}"]["ratio"] > 0
-    limit_us = 10_000 + machine.longest_s * 1e6
-    assert 0 < rows["ask of an actor"]["floor"] < limit_us > rows["ask of an actor"]["p99"]
+    stalled_us = machine.longest_s * 1e6
+    assert 0 < rows["ask of an actor"]["floor"] < 10_000 + stalled_us
+    assert 0 < rows["ask of an actor"]["p99"] < 100_000 + stalled_us  # where others work, too
     assert rows["runtime Version, through pleg"]["value"] > 0 < rows["runtime Version, through pleg"]["floor"]
     assert rows["idle, wake-ups a second"]["value"] >= 0
     assert rows["memory (PSS)"]["value"] > 10

@@ -16,7 +16,7 @@ from supervisor.cli.bench.pods.plan import FLOOR_LABEL, LABEL, PREFIX
 from tests.agent.agent import Agent, pod
 from tests.containerd import ContainerdInstance
 from tests.containerd.images import BUSYBOX
-from tests.harness import wait_for
+from tests.harness import stop_process, wait_for
 
 QUICK = ("--rounds", "1", "--seconds", "0.1")
 PODS = (*QUICK, "--pods", "2", "--image", BUSYBOX)
@@ -112,7 +112,9 @@ def test_image_that_does_not_exist_is_an_error(agent: Agent) -> None:
 def test_end_of_the_agent_is_an_error_and_its_next_start_removes_the_rest(agent: Agent) -> None:
     process = begin(agent, *PODS)
     wait_for(lambda: process.poll() is not None or STAGES["of the agent"](agent), 60, "pods of the agent")
+    stop_process(process.pid)  # else it may be past the agent's pods before the agent has ended
     agent.stop()
+    process.send_signal(signal.SIGCONT)
     code, _, err = end(process)
     assert code == 1
     assert "the agent has ended" in err

@@ -2,7 +2,8 @@
 
 `python -m tests.cli.run.directory_agent FLAGS`. A pod ends 0.3 s after its file is removed. Names of manifests change
 that. `stay` never ends, `die` ends the agent with exit code 3, `complain` logs a warning too. `stuck` has no image
-until there is a file stuck.pulled beside the run directory. At SIGTERM the agent logs the pods that it still has.
+until there is a file stuck.pulled beside the run directory, and `slow` is created until there is slow.pulled. At
+SIGTERM the agent logs the pods that it still has.
 """
 
 from __future__ import annotations
@@ -55,8 +56,10 @@ class Directory:
     def _pod(self, name: str) -> Pod:
         ready = time.monotonic() - self.told.setdefault(name, time.monotonic()) > STEP_S
         waits = {"reason": "ContainerCreating"}
-        if name == "stuck" and not (self.path.parent / "stuck.pulled").exists():
-            ready, waits = False, {"reason": "ErrImagePull", "message": "cannot reach registry docker.io"}
+        if name in ("stuck", "slow") and not (self.path.parent / f"{name}.pulled").exists():
+            ready = False
+            if name == "stuck":
+                waits = {"reason": "ErrImagePull", "message": "cannot reach registry docker.io"}
         state = {"running": {}} if ready else {"waiting": waits}
         return from_dict(
             Pod,

@@ -98,10 +98,12 @@ def start(run_dir: Path, manifests: Path) -> Iterator[Callable[[], Run]]:
                 wait_for(lambda pid=int(found[1]): not alive(pid), DEADLINE_S, "the agent ends")
 
 
-def test_pod_changes_are_shown_and_the_end_of_the_start(start: Callable[[], Run]) -> None:
+def test_pod_changes_are_shown_and_the_end_of_the_start(start: Callable[[], Run], manifests: Path) -> None:
+    (manifests / "web.yaml").rename(manifests / "slow.yaml")
     run = start()
-    run.wait_for(r"^ +\d+\.\ds  web +0/1 +ContainerCreating$")
-    run.wait_for(r"^ +\d+\.\ds  web +1/1 +Running$")
+    run.wait_for(r"^ +\d+\.\ds  slow +0/1 +ContainerCreating$")
+    (run.directories()[0] / "slow.pulled").touch()
+    run.wait_for(r"^ +\d+\.\ds  slow +1/1 +Running$")
     run.wait_for(r"^All pods are ready or completed after \d+\.\d s\.$")
     assert ".hidden" not in run.text
     assert f"console --run-dir {run.directories()[0]}/run" in run.text
@@ -175,8 +177,11 @@ def test_next_session_clears_a_killed_one(start: Callable[[], Run]) -> None:
     there = Path(killed.wait_for(r", in (\S+):")[1])
     pod = there / "root/pods/uid-web"
     pod.mkdir(parents=True)
+    agent = killed.agent_pid()
     killed.process.kill()
     killed.process.wait()
+    # It has no lock that is waited for, and takes its sockets from the directory, where the next agent's would be.
+    wait_for(lambda: not alive(agent), DEADLINE_S, "the agent ends")
     after = start()
     after.wait_for(f"Ending what an earlier session left in {re.escape(str(there))}, which was killed")
     wait_for(lambda: (there / "agent.log").read_text().count("--pod-manifest-path") == 2, DEADLINE_S, "another agent")

@@ -8,7 +8,6 @@ import random
 import signal
 import socket
 import ssl
-import stat
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ _HTTP_WORDS = (
 
 def sockets(run_dir: Path) -> list[Path]:
     """Every Unix socket of the agent."""
-    return sorted(path for path in run_dir.iterdir() if stat.S_ISSOCK(path.stat().st_mode))
+    return sorted(path for path in run_dir.iterdir() if path.is_socket())
 
 
 def send_frames(path: Path, count: int, seed: int) -> None:

@@ -18,6 +18,7 @@ import pytest
 from actors._host.files import checkpoint
 from actors._host.files.checkpoint import RETRY_S, CheckpointFile, load, save
 from proto.wire.errors import AskTimeout
+from tests.harness import wait_for
 
 T = TypeVar("T")
 
@@ -53,12 +54,20 @@ def test_write_past_its_deadline_replaces_no_later_one(tmp_path: Path, monkeypat
             assert disk_answers.wait(20)
         write_file(*arguments, **options)
 
+    turn, turns = checkpoint._turn, []
+
+    def noted(target: Path) -> Any:
+        turns.append(turn(target))
+        return turns[-1]
+
     monkeypatch.setattr(checkpoint, "write_file", slow_once)
+    monkeypatch.setattr(checkpoint, "_turn", noted)
     first, *later = [threading.Thread(target=save, args=(path, 1, number)) for number in range(4)]
     first.start()
     assert begun.wait(20)
-    for thread in later:
+    for count, thread in enumerate(later, 2):
         thread.start()
+        wait_for(lambda count=count: len(turns) == count, what="it is the latest caller")
         thread.join(0.2)  # where it does not wait for the first, it is done by then
     disk_answers.set()
     for thread in (first, *later):

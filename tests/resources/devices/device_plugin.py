@@ -54,7 +54,7 @@ class Plugin(Served):
         self.listen(self.socket, SERVICE, REGISTRATION)
         return self
 
-    def register(self, version: str = "v1beta1", endpoint: str | None = None, timeout_s: float = 5.0) -> None:
+    def register(self, version: str = "v1beta1", endpoint: str | None = None, timeout_s: float = 20.0) -> None:
         """Register with the kubelet. Raises grpc.RpcError when it refuses."""
         with grpc.insecure_channel(f"unix://{self.directory}/kubelet.sock") as channel:
             method = pb.DESCRIPTOR.services_by_name["Registration"].methods_by_name["Register"]
@@ -155,7 +155,7 @@ def main(directory: str, resource: str, count: str) -> None:
             found = os.stat(f"{directory}/kubelet.sock")
             if (found.st_ino, found.st_ctime_ns) != registered:
                 plugin.close()
-                plugin.start()
+                plugin.serve().register(timeout_s=5.0)
                 registered = (found.st_ino, found.st_ctime_ns)
         time.sleep(0.05)
 

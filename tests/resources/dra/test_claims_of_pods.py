@@ -380,6 +380,8 @@ def test_the_pod_resources_api_lists_claims(actor: ActorProcess, driver: Driver)
     prepare(actor, GPU)
     listed = ListedPod(uid="u", namespace="default", name="u", containers=("c",), active=True)
     actor.tell(SetListedPods(pods=(listed,), full=True))
+    api = {"served": True, "pods": 1, "pods_complete": True}
+    wait_for(lambda: actor.ask(Describe()).state["pod_resources_api"] == api, 20, "the pods are known, and served")
     socket = socket_of(Path(actor.settings.root_dir))
     (one,) = call(socket, "List")["pod_resources"]
     device = {"driver_name": NAME, "pool_name": "pool", "device_name": "dev-gpu"}

@@ -172,11 +172,11 @@ RANGES = "(?i)[" + "".join(f"{chr(0x100 + 2 * n)}-{chr(0x2000 + 2 * n)}" for n i
 
 @pytest.mark.parametrize("pattern", [RANGES, r"\Q(\E", r"\pL+", "[[:alpha:]]", "(" * 2000 + ")" * 2000])
 def test_a_pattern_takes_no_time_of_the_loop(pattern: str) -> None:
-    began = time.process_time()
+    began = time.thread_time()
     query = logquery.parse({"query": ["a"], "pattern": [pattern]})
     assert query is not None
     logquery.check(query)
-    assert time.process_time() - began < 0.1
+    assert time.thread_time() - began < 0.1
 
 
 def test_query_with_a_path_is_not_acceptable(here: Here) -> None:
@@ -190,12 +190,12 @@ def test_query_has_no_meaning_unless_enabled(here: Here, tmp_path: Path) -> None
 
 
 def test_query_ends_at_its_deadline(here: Here, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(journal, "DEADLINE_S", 2.0)  # by then the program has told its number
+    monkeypatch.setattr(journal, "DEADLINE_S", 5.0)  # by then the program has told its number
     (tmp_path / "programs/hang").touch()
     began = time.monotonic()
     with Stalls() as machine:
         assert ask(here, ("query", "kubelet"))[0] == 200
-    assert time.monotonic() - began < 5 + machine.longest_s
+    assert time.monotonic() - began < 20 + machine.longest_s
     pid = int((tmp_path / "programs/pid").read_text())
     until(lambda: not os.path.exists(f"/proc/{pid}"))
 

@@ -344,11 +344,15 @@ def test_output_arrives_when_the_runtime_closes_within_its_input(here: Here) -> 
 
 
 def test_pings_are_answered_and_go_on(here: Here) -> None:
+    answered = threading.Event()
+
     def act(peer: Peer) -> None:
         assert has(peer, ALL)
         peer.say("stdout", b"up")
         assert peer.until(lambda: peer.pings == 1)
+        assert answered.wait(20)  # the second ping may come after this end of the first
         peer.finish()
+        assert not peer.until(lambda: False)
 
     with runtime(here, act):
         session = open_session(here)
@@ -356,6 +360,7 @@ def test_pings_are_answered_and_go_on(here: Here) -> None:
         session.ping(b"one")
         session.ping(b"two")
         session.wait(lambda: session.pongs == [b"one", b"two"])
+        answered.set()
         assert json.loads(session.finish()["error"]) == SUCCESS
 
 

@@ -25,7 +25,7 @@ from actors.server.transport.tls import Certificates, TlsFiles
 from proto.agent.actor import Describe
 from proto.agent.settings import Settings
 from proto.waits.facts import Facts
-from proto.waits.table import read_all
+from proto.waits.table import Table, read_all
 from proto.waits.walk import why
 from proto.wire.errors import AskTimeout
 from tests.controlplane.certificates import Authority
@@ -116,6 +116,13 @@ def test_missing_configured_certificate_is_not_made_up(tmp_path: Path) -> None:
         assert not (tmp_path / "pki").exists()
 
 
+def put(path: Path, content: bytes) -> None:
+    """Write a file at once: a look at a part of it would be a problem of its own."""
+    new = path.with_name(f"{path.name}.new")
+    new.write_bytes(content)
+    new.rename(path)
+
+
 @pytest.mark.parametrize("kind", ["authority", "certificate", "key"])
 def test_port_that_cannot_serve_is_a_wait_before_any_client(
     kind: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
@@ -138,9 +145,9 @@ def test_port_that_cannot_serve_is_a_wait_before_any_client(
         (wait,) = wait_for(waits, 30, "the wait")
         assert wait.startswith(f"node port {port} to serve TLS: cannot use the ")
         assert f"{kind} {paths[kind]}: No such file or directory" in wait
-        paths[kind].write_text("half of a certif")
-        wait_for(lambda: waits() and "No such file" not in waits()[0], 30, "another problem")
-        paths[kind].write_bytes(content)
+        put(paths[kind], b"half of a certif")
+        wait_for(lambda: (now := waits()) and "No such file" not in now[0], 30, "another problem")
+        put(paths[kind], content)
         wait_for(lambda: not waits(), 30, "the end of the wait")
         assert served_name(port, authority) == der(certificate_path)
     lines = [line for line in capfd.readouterr().err.splitlines() if "serve TLS" in line]
@@ -195,13 +202,12 @@ def test_node_waits_for_a_port_that_cannot_serve(tmp_path: Path) -> None:
         "server", server_address="127.0.0.1", server_port=free_port(), client_ca_file=str(missing),
         cert_dir=str(tmp_path / "pki"),
     ) as process:  # fmt: skip
-        tables = wait_for(
-            lambda: (
-                any(wait.waiter == "node" for wait in read_all(Path(process.dir))["server"].waits)
-                and read_all(Path(process.dir))
-            ),
-            30,
-        )
+
+        def waiting() -> dict[str, Table] | None:
+            now = read_all(Path(process.dir))
+            return now if any(wait.waiter == "node" for wait in now["server"].waits) else None
+
+        tables = wait_for(waiting, 30)
         answer = why(Facts(now=time.monotonic(), tables=tables), "node")
     assert f"cannot use the client certificate authority {missing}: No such file or directory" in answer.sentence
     assert answer.sentence.startswith("Node waits ")

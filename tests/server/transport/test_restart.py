@@ -109,7 +109,7 @@ def test_client_during_a_restart_waits_and_is_not_refused(agent: Agent) -> None:
             wait_gone(before.pid)
             assert status(agent) == 200
             agent.wait_ready("server", incarnation=before.incarnation + 1)
-        agent.ask(RestartActor(name="server"))
+        agent.ask(RestartActor(name="server"), 30)
         assert status(agent) == 200
     finally:
         over.set()

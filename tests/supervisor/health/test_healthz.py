@@ -219,7 +219,7 @@ class Loop:
             self.healthz.serve()
 
     def get(self, target: str) -> tuple[int, str]:
-        connection = http.client.HTTPConnection("127.0.0.1", self.healthz.port, timeout=5)
+        connection = http.client.HTTPConnection("127.0.0.1", self.healthz.port, timeout=30)
         try:
             connection.request("GET", target)
             found = connection.getresponse()
@@ -228,7 +228,7 @@ class Loop:
             connection.close()
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.healthz.port), timeout=5)
+        return socket.create_connection(("127.0.0.1", self.healthz.port), timeout=30)
 
     def close(self) -> None:
         self._over.set()

@@ -117,5 +117,7 @@ def test_slow_imports_get_more_time_with_each_forkserver(monkeypatch: pytest.Mon
         return manager.loaded
 
     with closing(manager):
+        wait_for(manager.overdue, what="the first one's time is over")
+        manager.reap()  # before it is read: this thread may stand still until the imports are done
         wait_for(loaded, 60, "a forkserver has had time enough")
         assert manager.restarts > 0

@@ -32,8 +32,9 @@ QUICK = (
     "import grpc; from proto.plugins import csi_pb2; from actors.volume import csi; "
     "from actors.volume.csi import driver, registration; from actors.volume.reconcile import mounter, publisher; "
     "from actors.volume.drivers import registry; registry.CONNECT_S = 60.0; "
-    "mounter.PATIENCE_S = 3.0; registration.MEET_S = 3.0; "
-    "driver.Plugin.node.__defaults__ = driver.Plugin.capabilities.__defaults__ = (6.0,); publisher.REPUBLISH_S = 0.5\n"
+    "mounter.PATIENCE_S = 5.0; registration.MEET_S = 3.0; "
+    "driver.Plugin.node.__defaults__ = driver.Plugin.capabilities.__defaults__ = (30.0,); publisher.REPUBLISH_S = 0.5; "
+    "from actors.volume import actor; actor.SCAN_S = 60.0\n"
 )
 """Shorter deadlines, longer than a busy machine's pauses; the one of a connection is longer. The forkserver has loaded
 the imports for every actor."""
@@ -182,7 +183,7 @@ def test_claims_and_inline_volumes_come_and_go(actor: ActorProcess, driver: Driv
     assert publications["vol-1"]["csi.storage.k8s.io/pod.name"] == "p"
     assert publications["vol-1"]["csi.storage.k8s.io/ephemeral"] == "false"
     assert (ephemeral["csi.storage.k8s.io/ephemeral"], ephemeral["x"]) == ("true", "y")
-    (usage,) = actor.ask(GetVolumeUsages()).pods
+    (usage,) = actor.ask(GetVolumeUsages(), 25).pods  # a niced helper for each driver's volume
     assert {one.name: one.capacity_bytes for one in usage.volumes} == {"v": 1000, "i": 1000, "e": 0}
     actor.restart()
     registered(actor, driver)
