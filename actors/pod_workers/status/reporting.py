@@ -25,7 +25,7 @@ from actors.pod_workers.status import pod_status
 from actors.pod_workers.status.ended_status import ended_status
 from actors.pod_workers.status.inheritance import inherited_results, newest
 from actors.pod_workers.status.inputs import StatusInputs
-from actors.pod_workers.status.termination_message import read_termination_message
+from actors.pod_workers.status.termination_message import may_be_of_log, read_termination_message
 from proto.common import rfc3339
 from proto.pods.pod_workers import ProbeResult
 from proto.pods.probe import ProbedContainer, ProbedPod
@@ -238,9 +238,13 @@ class StatusReporter:
                 self._restarts[one.name] = lived
 
     def _termination_message(self, container: ContainerView) -> str:
-        if container.id not in self._messages:
-            self._messages[container.id] = read_termination_message(container)
-        return self._messages[container.id]
+        """Read once. The runtime may write a log's last lines after the exit: words from there are read each time."""
+        known = self._messages.get(container.id)
+        if known is None or may_be_of_log(container):
+            found = read_termination_message(container)
+            if known is None or found != container.message:  # else the log is gone
+                self._messages[container.id] = known = found
+        return known
 
     def _forget_old_results(self, view: PodView) -> None:
         known = {container.id for container in view.containers}

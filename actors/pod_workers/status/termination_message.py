@@ -27,12 +27,17 @@ def read_termination_message(container: ContainerView) -> str:
     words = ""
     if container.termination_message_host_path:
         words = _read_file(container.termination_message_host_path)
-    fall_back = container.termination_message_policy == "FallbackToLogsOnError" and container.exit_code != 0
-    if not words and fall_back and container.log_path:
+    if not words and may_be_of_log(container):
         words = read_log_tail(container.log_path)
     if not words:
         return container.message
     return f"{container.message}: {words}" if container.message else words
+
+
+def may_be_of_log(container: ContainerView) -> bool:
+    """Return True when the message is the end of the log if the container has written no other."""
+    falls_back = container.termination_message_policy == "FallbackToLogsOnError" and container.exit_code != 0
+    return falls_back and bool(container.log_path)
 
 
 def _read_file(path: str) -> str:

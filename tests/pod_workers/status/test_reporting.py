@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -121,3 +122,29 @@ def test_ips_of_a_host_network_pod_change_with_its_containers_and_after_a_restar
     assert ips(report, "exited", ("192.0.2.5",)) == ["192.0.2.4"], "node has not told yet"
     context.host_ips_told = True
     assert ips(report, "exited", ("192.0.2.6",)) == ["192.0.2.6"]
+
+
+def test_last_lines_of_a_log_count_that_come_after_the_exit(tmp_path: Path) -> None:
+    published = SimpleNamespace(status=lambda *_, **__: None)
+    context = SimpleNamespace(
+        settings=Settings(), host_ips=("192.0.2.2",), host_ips_told=True, actuated={},
+        runtime_name="containerd", health=SimpleNamespace(of_pod=lambda _: None), published=published,
+    )  # fmt: skip
+    log = tmp_path / "0.log"
+    report = StatusReporter(scope(POD, context), None, None, ())
+
+    def message() -> str | None:
+        one = ContainerView(
+            "i", "c", state="exited", exit_code=1, log_path=str(log),
+            termination_message_policy="FallbackToLogsOnError",
+        )  # fmt: skip
+        report.publish(PodView.of([SandboxView(id="s")], [one]))
+        assert report.last is not None
+        state = report.last.container_statuses[0].state
+        return state.terminated.message if state.terminated else state.waiting.message
+
+    assert not message()
+    log.write_text("2026-01-01T00:00:00.000000000Z stdout F why\n")
+    assert message() == "why\n"
+    log.unlink()
+    assert message() == "why\n", "the log was removed, and was known"
