@@ -17,11 +17,12 @@ from tests.agent.agent import container, pod
 from tests.agent.api_source import ApiSource
 from tests.harness import wait_for
 
-NOTE = """note() { echo "$(cut -d' ' -f1 /proc/uptime) $NAME $1" >> /out/$POD; }; """
+NOTE = """note() { read -r now _ < /proc/uptime; echo "$now $NAME $1" >> /out/$POD; }; """
+"""It starts no process: a word at the end of a grace period has two seconds, also on a busy machine."""
 UP = "trap 'note TERM; exit 0' TERM; note up; sleep 100000 & wait"
 """Runs until it is told to end, and ends then at once; from the word on."""
 SLEEPING = "exec sleep 100000"
-STUBBORN = "trap 'note TERM' TERM; note up; while :; do sleep 0.1; done"
+STUBBORN = "trap 'note TERM' TERM; note up; while :; do sleep 1000 & wait $!; done"
 """Ends by SIGKILL only."""
 
 

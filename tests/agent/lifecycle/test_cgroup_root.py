@@ -11,7 +11,7 @@ import yaml
 
 from tests.agent.agent import SLEEP, Agent, container, is_ready, pod
 from tests.agent.changing import UNIFIED, content, pod_cgroups, processes
-from tests.agent.embedded import embedded_agent
+from tests.agent.embedded import answered, embedded_agent
 from tests.harness import wait_for
 
 pytestmark = [pytest.mark.needs("cgroups"), pytest.mark.timeout(300)]
@@ -67,18 +67,20 @@ def test_running_pods_move_into_the_hierarchy_of_the_settings(agent: Agent) -> N
 
     restart_in(agent, f"/{agent.dir.name}")
     agent.kill_actors("pod_workers")
-    assert lasting(agent) == before
+    wait_for(lambda: answered(lambda: lasting(agent)) == before, 60, "the same run, once the runtime serves again")
     assert (state(agent, "web"), state(agent, "once")) == (("Running", 0), ("Running", 0))
 
     restart_in(agent, f"/{agent.dir.name}/moved")
     wait_for(lambda: state(agent, "web") == ("Running", 1), 90, f"it was ended and started; log: {agent.log}")
     wait_for(lambda: state(agent, "once") == ("Failed", 0), 60, f"it is not started again; log: {agent.log}")
-    assert any(processes(path) for path in moved(agent, "web")), "it runs in its new cgroup"
+    # The count is shown from the new container's creation on.
+    wait_for(lambda: any(processes(path) for path in moved(agent, "web")), 60, "it runs in its new cgroup")
     assert limits(agent, "web") == {LIMIT}
     # It is started again, in a cgroup that is not the runtime's, which has no limits.
     wait_for(lambda: limits(agent, "crashing") == {LIMIT}, 90, f"its cgroup is limited; log: {agent.log}")
 
-    after = [identity for identity, name in agent.running().items() if name == "web-vm/c"]
+    after = lasting(agent)
+    assert list(after.values()) == ["web-vm/c"]
     restart_in(agent, f"/{agent.dir.name}/moved")
     agent.kill_actors("pod_workers")
-    assert [identity for identity, name in agent.running().items() if name == "web-vm/c"] == after
+    wait_for(lambda: answered(lambda: lasting(agent)) == after, 60, "the same runs, once the runtime serves again")

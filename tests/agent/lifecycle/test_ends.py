@@ -91,7 +91,8 @@ def test_pods_that_are_deleted_while_they_start(api, diary, silent_registry):
     api.add(diary.pod("in-init", noting("c"), initContainers=[noting("i", UP)]))
     wait_for(lambda: (now := api.status("pulling")) and now.status.pod_ip, 20, "it has a sandbox")
     diary.wait("in-init", "i up")
-    api.add(diary.pod("sandbox", noting("c")))  # nothing waits for it: its sandbox is being made
+    # Nothing waits for it: its sandbox is being made. A container that has begun may not mind the signal yet.
+    api.add(diary.pod("sandbox", noting("c"), terminationGracePeriodSeconds=5))
     began = time.monotonic()
     for name in ("pulling", "in-init", "sandbox"):
         api.delete(name)
@@ -107,7 +108,8 @@ def test_pods_that_are_deleted_while_they_start(api, diary, silent_registry):
 def test_active_deadlines_also_end_what_hangs(api, diary):
     hang = {"postStart": execs("note hanging; sleep 1000")}
     table = {
-        "late": diary.pod("late", noting("c"), activeDeadlineSeconds=3),
+        # On a busy machine it has just begun then, and does not mind the signal yet.
+        "late": diary.pod("late", noting("c"), activeDeadlineSeconds=3, terminationGracePeriodSeconds=5),
         "late-hook": diary.pod("late-hook", noting("c", lifecycle=hang)),
         "late-init": diary.pod("late-init", noting("c"), initContainers=[noting("i", UP)]),
     }
@@ -130,8 +132,10 @@ def test_active_deadlines_also_end_what_hangs(api, diary):
 
 
 def test_a_probes_own_grace_period_goes_before_the_pods(api, diary):
-    probe = {"exec": {"command": ["false"]}, "periodSeconds": 1, "failureThreshold": 1}
-    slow = noting("c", STUBBORN, livenessProbe={**probe, "terminationGracePeriodSeconds": 2})
+    # Before the runtime's first process executes the command, SIGTERM would end it.
+    fails = {"exec": {"command": ["sh", "-c", "until test -e /tmp/up; do sleep 0.1; done; exit 1"]}}
+    probe = {**fails, "periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": 30}
+    slow = noting("c", f"touch /tmp/up; {STUBBORN}", livenessProbe={**probe, "terminationGracePeriodSeconds": 2})
     api.add(diary.pod("sick", slow, terminationGracePeriodSeconds=600))
     wait_for(lambda: (s := diary.status("sick")) and s.restart_count >= 1, 60, f"restarted; log: {api.agent.log}")
     assert diary.status("sick").last_state.terminated.exit_code == 137
@@ -198,6 +202,7 @@ def test_the_runtime_killed_in_a_hook(api, diary, containerd):
     diary.wait("away-post", "c hook")
     api.delete("away")
     diary.wait("away", "c hook")
+    wait_for((diary.dir / "away.again").exists, 20, "the next one will end at once")
     containerd.kill()
     containerd.start()
     api.wait_gone("away", timeout_s=60)
@@ -221,7 +226,7 @@ def test_a_stop_of_the_actor_waits_for_no_call(api, diary):
     began = time.monotonic()
     before = api.agent.rows()["pod_workers"]["incarnation"]
     api.agent.command("restart", "pod_workers")
-    wait_for(lambda: api.agent.rows()["pod_workers"]["incarnation"] > before, 10, "restarted")
+    wait_for(lambda: api.agent.rows().get("pod_workers", {}).get("incarnation", 0) > before, 10, "restarted")
     wait_for(api.agent.all_ready, 10, "in service")
     assert time.monotonic() - began < 10 * PATIENCE
     for name in ("stopping", "hooking"):

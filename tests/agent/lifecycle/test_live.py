@@ -50,13 +50,15 @@ class Probed:
 
 def change_and_time(agent: Agent, drop_in, percent: int) -> float:
     """Seconds from the file's change until image_gc's next incarnation is in service."""
+    temporary = agent.dir / "drop-in.tmp"
     with Client(str(agent.run_dir)) as client, closing(client.events()) as events:
         next(events)
         began = time.monotonic()
-        drop_in.write_text(
+        temporary.write_text(
             "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
             f"imageGCHighThresholdPercent: {percent}\n"
         )
+        temporary.rename(drop_in)  # an empty file between would be another change
         for event in events:
             if isinstance(event, Started):
                 assert event.name == "image_gc"

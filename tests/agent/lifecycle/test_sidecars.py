@@ -126,7 +126,9 @@ def test_sidecars_share_the_grace_period_with_2_s_at_least(api, diary):
 def test_sidecars_do_not_keep_a_finished_pod_alive(api, diary, code, phase):
     name = f"job-{code}"
     inits = [sidecar("a", SLOW), sidecar("b", SLOW)]
-    api.add(diary.pod(name, noting("c", f"note up; sleep 1; exit {code}"), initContainers=inits, restartPolicy="Never"))
+    both_up = "until grep -q 'a up' /out/$POD && grep -q 'b up' /out/$POD; do sleep 0.1; done"  # they mind signals
+    main = noting("c", f"note up; {both_up}; exit {code}")
+    api.add(diary.pod(name, main, initContainers=inits, restartPolicy="Never"))
     shown = api.wait_phase(name, phase)
     assert diary.words(name)[-4:] == ["b TERM", "b left", "a TERM", "a left"]
     ended = [one.state.terminated for one in shown.status.init_container_statuses]

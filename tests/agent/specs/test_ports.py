@@ -118,7 +118,7 @@ def test_host_ports(eye: Eye) -> None:
     assert says(node, udp) == ""
 
     (agent.manifests / "open.yaml").unlink()
-    wait_for(lambda: "open" not in eye.pods(), 30, "it has ended")
+    wait_for(lambda: (shown := eye.pods()) and "open" not in shown, 30, "it has ended")
     assert says(node, tcp) == ""
     agent.write("next", web("next", {"containerPort": 8080, "hostPort": tcp}))
     wait_for(lambda: says(node, tcp) == "next", 30, "the port is the next one's")

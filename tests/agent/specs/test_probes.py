@@ -27,7 +27,7 @@ QUICK = {"periodSeconds": 1, "failureThreshold": 1, "timeoutSeconds": round(10 *
 """A probe that fails at the first failure, with a timeout that a busy machine keeps."""
 SICK_SERVICE = "sick"
 WEB = "mkdir -p /w; echo ok > /w/ok; exec httpd -f -p 8080 -h /w"
-STUBBORN = "trap '' TERM; while :; do sleep 1; done"
+STUBBORN = "trap '' TERM; touch /up; while :; do sleep 1; done"
 HANGING_COMMAND = ["sleep", "4713"]
 
 
@@ -60,6 +60,11 @@ def tcp(port: Any = 8080, **fields: Any) -> dict[str, Any]:
 def probed(script: str = SLEEP, spec: dict[str, Any] | None = None, **fields: Any) -> dict[str, Any]:
     """A pod whose container `c` has these fields: probes, and what else there is."""
     return pod("", container("c", script, **fields), **(spec or {}))
+
+
+def fails_once_up(**fields: Any) -> dict[str, Any]:
+    """A probe that fails once the container's script has made /up, and so minds signals. See `is_restarted`."""
+    return shell("until test -e /up; do sleep 0.1; done; exit 1", **fields)
 
 
 def after(file: str) -> dict[str, Any]:
@@ -164,10 +169,10 @@ def cases(port: int, directory: Path) -> dict[str, Case]:
             probed(readinessProbe=command("true"), livenessProbe=command("true")), stays(is_ready=True), ready
         ),
         "http": Case(
-            probed(WEB, readinessProbe=http(), livenessProbe=http(failureThreshold=9)), stays(is_ready=True), ready
+            probed(WEB, readinessProbe=http(), livenessProbe=http(failureThreshold=60)), stays(is_ready=True), ready
         ),
         "tcp": Case(
-            probed(WEB, readinessProbe=tcp(), livenessProbe=tcp(failureThreshold=9)), stays(is_ready=True), ready
+            probed(WEB, readinessProbe=tcp(), livenessProbe=tcp(failureThreshold=60)), stays(is_ready=True), ready
         ),
         "grpc": Case(
             probed(spec=on_node, readinessProbe=health(port, None), livenessProbe=health(port, "")),
@@ -179,7 +184,7 @@ def cases(port: int, directory: Path) -> dict[str, Case]:
                 WEB,
                 ports=[{"name": "web", "containerPort": 8080}],
                 readinessProbe=http(port="web"),
-                livenessProbe=tcp(port="web", failureThreshold=10),
+                livenessProbe=tcp(port="web", failureThreshold=60),
             ),
             stays(is_ready=True),
             ready,
@@ -287,7 +292,7 @@ def cases(port: int, directory: Path) -> dict[str, Case]:
             probed(
                 STUBBORN,
                 spec={"terminationGracePeriodSeconds": 600},
-                livenessProbe=command("false", terminationGracePeriodSeconds=1),
+                livenessProbe=fails_once_up(terminationGracePeriodSeconds=1),
             ),
             killed_in_the_probes_grace,
             restarted,
@@ -296,7 +301,7 @@ def cases(port: int, directory: Path) -> dict[str, Case]:
             probed(
                 STUBBORN,
                 spec={"terminationGracePeriodSeconds": 600},
-                startupProbe=command("false", terminationGracePeriodSeconds=1),
+                startupProbe=fails_once_up(terminationGracePeriodSeconds=1),
             ),
             killed_in_the_probes_grace,
             restarted,

@@ -16,6 +16,7 @@ from typing import Any
 from proto.cri import api_pb2 as pb
 from proto.v1 import Container, Pod
 from tests.agent.agent import Agent
+from tests.agent.changing import content
 from tests.cgroups import cgroup_name
 from tests.harness import wait_for
 
@@ -40,6 +41,15 @@ def serve_as_kubelet(agent: Agent) -> None:
     with socket.socket(socket.AF_UNIX) as listening:
         listening.bind(f"{path}.tmp")
         os.replace(f"{path}.tmp", path)
+
+
+def wait_said_up(agent: Agent, name: str, uid: str) -> None:
+    """Until a pod's container `c` has said `up`: its script minds signals.
+
+    A container runs before the runtime's first process executes its command, and SIGTERM ends that one.
+    """
+    log = agent.dir / "logs" / f"default_{name}_{uid}" / "c" / "0.log"
+    wait_for(lambda: b" up" in content(log), 30, f"{name} says up in {log}")
 
 
 class Kubelet:

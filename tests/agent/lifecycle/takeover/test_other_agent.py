@@ -14,13 +14,13 @@ from proto.wire.errors import ActorError
 from supervisor.sockets.client import Client
 from tests.agent.agent import Agent, container, pod
 from tests.agent.api_source import ApiSource
-from tests.agent.lifecycle.takeover.kubelet import serve_as_kubelet
+from tests.agent.lifecycle.takeover.kubelet import serve_as_kubelet, wait_said_up
 from tests.containerd import ContainerdInstance
 from tests.harness import wait_for
 
 pytestmark = pytest.mark.timeout(300)
 
-STUBBORN = "trap '' TERM; while :; do sleep 0.1; done"
+STUBBORN = "trap '' TERM; echo up; while :; do sleep 0.1; done"
 NAMES = ("stays", "evicted", "retried")
 WAITS = "1 pods accepted before do not run"
 
@@ -54,6 +54,7 @@ class Node:
             self.pods = dict(source.pods)
             uid = self.pods["retried"].metadata.uid
             assert uid is not None
+            wait_said_up(agent, "retried", uid)
             client.ask("pod_workers", EvictPod(pod_uid=uid, reason="Evicted", message="m", grace_period_s=600), 10.0)
         self.before = lives(agent)
         assert self.before.keys() == set(NAMES)

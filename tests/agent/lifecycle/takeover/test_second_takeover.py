@@ -17,7 +17,7 @@ from proto.pods.pod_workers import EvictPod, ListPodWorkers
 from proto.wire.errors import ActorError
 from tests.agent.agent import Agent, condition, container, is_ready, pod
 from tests.agent.joined import PODS, Joined, joined
-from tests.agent.lifecycle.takeover.kubelet import serve_as_kubelet
+from tests.agent.lifecycle.takeover.kubelet import serve_as_kubelet, wait_said_up
 from tests.containerd import ContainerdInstance
 from tests.controlplane.binaries import API_SERVER
 from tests.harness import wait_for
@@ -26,7 +26,8 @@ pytestmark = [pytest.mark.usefixtures("own_control_plane"), pytest.mark.timeout(
 
 NODE = "returned"
 PROBE = {"exec": {"command": ["test", "-e", "/tmp/ok"]}}
-ALONE_S = 30.0
+ALONE_S = 60.0
+"""From the start of the agent."""
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +57,7 @@ def create(cluster: Joined, *pods: dict[str, Any]) -> dict[str, str]:
 
 
 def run_command(cluster: Joined, name: str, *command: str) -> None:
-    cluster.agent.containerd.cri.exec_sync(running(cluster.agent, name)[name], list(command), 5).result()
+    cluster.agent.containerd.cri.exec_sync(running(cluster.agent, name)[name], list(command), 30).result()
 
 
 def delete_all(cluster: Joined, *names: str) -> None:
@@ -114,8 +115,9 @@ def test_pods_that_a_kubelet_ended_do_not_run_offline(cluster: Joined) -> None:
 
 def test_our_eviction_that_no_server_heard_of_is_old(cluster: Joined) -> None:
     """The agent ends between an eviction and the pod's end. A kubelet then ran the pod, and the server says so."""
-    agent, stubborn = cluster.agent, "trap '' TERM; while :; do sleep 0.1; done"
+    agent, stubborn = cluster.agent, "trap '' TERM; echo up; while :; do sleep 0.1; done"
     uids = create(cluster, pod("retried", container("c", stubborn), terminationGracePeriodSeconds=600))
+    wait_said_up(agent, "retried", uids["retried"])
     before = running(agent, "retried")
     request = EvictPod(pod_uid=uids["retried"], reason="Evicted", message="m", grace_period_s=600)
     cluster.eye.client.ask("pod_workers", request, 10.0)

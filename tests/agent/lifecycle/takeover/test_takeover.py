@@ -26,7 +26,7 @@ from tests.harness import wait_for
 SEEN = "2026-11-20T13:34:32.541790034Z"
 VOLUME = {"volumes": [{"name": "v", "emptyDir": {}}]}
 MOUNT = {"volumeMounts": [{"name": "v", "mountPath": "/v"}]}
-PROBE = {"exec": {"command": ["test", "-e", "/v/kept"]}, "periodSeconds": 1}
+PROBE = {"exec": {"command": ["test", "-e", "/v/kept"]}, "periodSeconds": 1, "timeoutSeconds": 10}
 MANIFEST = pod("static", container("c"))
 
 API_PODS = {
@@ -118,18 +118,23 @@ def taken_over(containerd: ContainerdInstance) -> Iterator[tuple[Node, ApiSource
         source.wait_ready("web", "inits", "between", "sided", "static-vm", timeout_s=60)
         for name, of in (("changed", "d"), ("starting", "i")):
             wait_for(lambda name=name, of=of: runs(source, name, of), 30, f"{of} of {name} is seen to run")
+        wait_for(lambda: all("c" in statuses(source, name) for name in API_PODS), 30, "every pod is shown")
         yield node, source
 
 
 def runs(source: ApiSource, name: str, of: str) -> bool:
     found = source.status(name)
-    return found is not None and of in (known := statuses(source, name)) and known[of].state.running is not None
+    return found is not None and of in (known := _by_name(found)) and known[of].state.running is not None
 
 
 def statuses(source: ApiSource, name: str) -> dict[str, Any]:
+    """By container; empty while the pod is not shown."""
     found = source.status(name)
-    assert found is not None
-    return {one.name: one for one in (*found.status.init_container_statuses, *found.status.container_statuses)}
+    return _by_name(found) if found is not None else {}
+
+
+def _by_name(pod: Pod) -> dict[str, Any]:
+    return {one.name: one for one in (*pod.status.init_container_statuses, *pod.status.container_statuses)}
 
 
 def test_the_hash_is_the_published_one():
@@ -263,7 +268,8 @@ def test_containers_are_made_as_by_the_kubelet(taken_over):
     for key in ("metadata", "hostname", "log_directory", "labels", "annotations"):
         assert sandbox[key] == wanted[key], key
     assert sandbox["linux"]["cgroup_parent"] == wanted["linux"]["cgroup_parent"]
-    assert os.path.exists(f"{agent.dir}/container-logs/fresh_default_c-{ours.id}.log")
+    link = f"{agent.dir}/container-logs/fresh_default_c-{ours.id}.log"
+    wait_for(lambda: os.path.exists(link), 10, "it is made after the start")
 
 
 def _plain(message: Any) -> dict[str, Any]:
