@@ -83,7 +83,7 @@ class Agent:
             self.process = subprocess.Popen([str(part) for part in command], stdout=log, stderr=log)
         if wait:
             try:
-                wait_for(self.all_ready, 60)
+                wait_for(self.all_ready, 120)
             except AssertionError as error:
                 states = {name: row.get("state") for name, row in self.rows().items()}
                 end = self.log.read_text(errors="replace")[-2000:]

@@ -14,7 +14,7 @@ from tests.agent.agent import Agent, pod
 from tests.agent.faults import MIXED, Eye, create, expect_mixed, expect_nothing, killing, remove_all
 from tests.harness import PATIENCE, wait_for
 
-pytestmark = pytest.mark.usefixtures("clean")
+pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.timeout(400)]
 
 KILLED = ("pod_workers", "pleg", "status", "volume", "image_pull", "probe", "config")
 STOPPED_WITHIN_S = 15.0
@@ -41,11 +41,11 @@ def test_an_actor_killed_at_random_while_pods_come_and_go(eye, name):
     with killing(eye, [name], seed) as killed:
         create(eye)
         wait_for(lambda: len(killed) == 3, 30, "killed thrice")
-    expect_mixed(eye, 30)
+    expect_mixed(eye, 90)
     with killing(eye, [name], seed + 100) as killed:
         remove_all(eye)
         wait_for(lambda: len(killed) == 3, 30, "killed thrice")
-    expect_nothing(eye, 30)
+    expect_nothing(eye, 60)
 
 
 def test_the_forkserver_killed_and_then_actors(eye):
@@ -54,9 +54,9 @@ def test_the_forkserver_killed_and_then_actors(eye):
     os.kill(before["forkserver"].pid, signal.SIGKILL)
     eye.agent.kill_actors("pod_workers", "pleg")
     wait_for(eye.all_ready, 30, "the forkserver, too")
-    expect_mixed(eye, 30)
+    expect_mixed(eye, 90)
     remove_all(eye)
-    expect_nothing(eye, 30)
+    expect_nothing(eye, 60)
 
 
 @pytest.mark.parametrize("after_s", [0.1, 0.5])
@@ -65,12 +65,12 @@ def test_the_supervisor_killed_while_pods_start_and_stop(eye, after_s):
     time.sleep(after_s)
     eye.agent.kill()
     restart_supervisor(eye)
-    expect_mixed(eye, 30)
+    expect_mixed(eye, 90)
     remove_all(eye)
     time.sleep(after_s)
     eye.agent.kill()
     restart_supervisor(eye)
-    expect_nothing(eye, 30)
+    expect_nothing(eye, 60)
 
 
 def test_sigterm_while_pods_start(eye):
@@ -81,7 +81,7 @@ def test_sigterm_while_pods_start(eye):
     assert time.monotonic() - began < STOPPED_WITHIN_S * PATIENCE
     assert "did not stop within" not in eye.agent.log.read_text()[logged:], "each actor ends by itself"
     restart_supervisor(eye)
-    expect_mixed(eye, 30)
+    expect_mixed(eye, 90)
 
 
 def test_a_supervisor_that_stands_still_is_missed_by_nobody(eye):
@@ -94,7 +94,7 @@ def test_a_supervisor_that_stands_still_is_missed_by_nobody(eye):
         wait_for(lambda: len(eye.agent.running()) >= len(MIXED), 30, "pods start without it")
     finally:
         eye.agent.process.send_signal(signal.SIGCONT)
-    expect_mixed(eye, 30)
+    expect_mixed(eye, 90)
     time.sleep(2)
     assert {name: row.incarnation for name, row in wait_for(eye.actors, 10).items()} == before
 

@@ -51,10 +51,10 @@ def test_a_failing_liveness_probe_restarts_its_container_alone(eye):
     script = "trap exit TERM; rm -f /s/dead; touch /tmp/up; sleep 100000 & wait"
     main = [container("c", script, **probes, **SHARED), container("d")]
     eye.agent.write("live", pod("live", *main, **shared(eye.agent), terminationGracePeriodSeconds=30))
-    wait_for(lambda: condition_of(eye, "live", "Ready") == "True", 15, "ready")
+    wait_for(lambda: condition_of(eye, "live", "Ready") == "True", 60, "ready")
     flag(eye, "dead").touch()
-    wait_for(lambda: restart_count(eye, "live") == 1, 20, "restarted")
-    wait_for(lambda: condition_of(eye, "live", "Ready") == "True", 20, "ready again")
+    wait_for(lambda: restart_count(eye, "live") == 1, 60, "restarted")
+    wait_for(lambda: condition_of(eye, "live", "Ready") == "True", 60, "ready again")
     last = eye.container("live").last_state.terminated
     assert (last.exit_code, last.reason) == (143, "Error")  # its shell leaves at SIGTERM
     assert eye.container("live", "d").restart_count == 0
@@ -78,7 +78,7 @@ def test_readiness_goes_and_comes_without_a_restart(eye):
     flag(eye, "open").touch()
     eye.agent.write("door", pod("door", container("c", readinessProbe=probe, **SHARED), **shared(eye.agent)))
     for wanted in ("True", "False", "True"):
-        wait_for(lambda wanted=wanted: condition_of(eye, "door", "Ready") == wanted, 20, f"Ready {wanted}")
+        wait_for(lambda wanted=wanted: condition_of(eye, "door", "Ready") == wanted, 60, f"Ready {wanted}")
         assert eye.container("door").ready == (wanted == "True")
         if wanted == "True":
             flag(eye, "open").unlink()
@@ -95,12 +95,12 @@ def test_a_startup_probe_holds_the_others_back(eye):
     fails = {"exec": {"command": ["test", "-e", "/s/up"]}, **QUICK}
     one = container("c", startupProbe=startup, livenessProbe=fails, readinessProbe=fails, **SHARED)
     eye.agent.write("slow", pod("slow", one, **shared(eye.agent)))
-    wait_for(lambda: (now := eye.container("slow")) and now.state.running, 20, "runs")
+    wait_for(lambda: (now := eye.container("slow")) and now.state.running, 60, "runs")
     time.sleep(2.5)
     now = eye.container("slow")
     assert (now.started, now.ready, now.restart_count) == (False, False, 0)
     flag(eye, "up").touch()
-    wait_for(lambda: condition_of(eye, "slow", "Ready") == "True", 20, "ready")
+    wait_for(lambda: condition_of(eye, "slow", "Ready") == "True", 60, "ready")
     assert eye.container("slow").started
     assert eye.container("slow").restart_count == 0
 
@@ -114,11 +114,11 @@ def test_restart_policies(eye):
     def as_wanted() -> bool:
         return wanted.items() <= {name: one.status.phase for name, one in eye.pods().items()}.items()
 
-    wait_for(as_wanted, 30, "each has come to its end")
-    wait_for(lambda: restart_count(eye, "failure1") >= 1, 20, "restarted after a failure")
+    wait_for(as_wanted, 60, "each has come to its end")
+    wait_for(lambda: restart_count(eye, "failure1") >= 1, 60, "restarted after a failure")
     eye.agent.kill_actors("pod_workers", "status")
     time.sleep(1)  # in which they would be started again
-    wait_for(as_wanted, 10, "they are shown as before")
+    wait_for(as_wanted, 60, "they are shown as before")
     assert {name: restart_count(eye, name) for name in wanted} == dict.fromkeys(wanted, 0)
 
 

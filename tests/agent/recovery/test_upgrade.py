@@ -86,28 +86,38 @@ def test_service_manager_hears_of_the_next_self(
     if fails:
         begin = "        if upgrade is not None:\n            upgrade.begin(self)"
         change(other / "supervisor/core/daemon.py", begin, "        raise RuntimeError('no daemon')")
-    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
-        manager.bind(str(tmp_path / "notify"))
-        manager.setblocking(False)
+    with service_manager(tmp_path / "notify") as lines:
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "notify"))
         monkeypatch.setenv("WATCHDOG_USEC", "400000")
         with embedded_agent() as agent:
             monkeypatch.undo()
-            wait_for(lambda: "WATCHDOG=1" in said(manager), 20, "the watchdog is fed")
+            wait_for(lambda: "WATCHDOG=1" in lines, 20, "the watchdog is fed")
             assert upgrade(agent, "--to", str(other)).returncode == fails
-            said(manager)
-            wait_for(lambda: "WATCHDOG=1" in said(manager), 20, "the next self feeds it")
+            before = lines.count("WATCHDOG=1")
+            wait_for(lambda: lines.count("WATCHDOG=1") > before, 20, "the next self feeds it")
             assert release_of(agent) == ("former" if fails else "other")
-        assert "STOPPING=1" in said(manager)
+    assert "STOPPING=1" in lines
 
 
-def said(manager: socket.socket) -> list[str]:
-    """The lines that the service manager got since the last call."""
+@contextlib.contextmanager
+def service_manager(path: Path) -> Iterator[list[str]]:
+    """The lines that it has got. It reads at once, as systemd does: the kernel keeps no more than ten messages."""
     lines: list[str] = []
-    with contextlib.suppress(BlockingIOError):
-        while True:
-            lines += manager.recv(4096).decode().splitlines()
-    return lines
+
+    def read() -> None:
+        while data := manager.recv(4096):
+            lines.extend(data.decode().splitlines())
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(path))
+        reader = threading.Thread(target=read)
+        reader.start()
+        try:
+            yield lines
+        finally:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as end:
+                end.sendto(b"", str(path))  # the last one: all before it has been read
+            reader.join()
 
 
 def test_broken_releases_are_refused_before_anything_changes(agent: Agent, other: Path, tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ def test_pulls_of_removed_pods_leave_the_queue(eye: Eye, hub: Registry) -> None:
     remove(eye, *GONE)
     begin(eye, hub, "needed")
     wait_for(lambda: runs(eye, "needed"), 90, "the pod that is left runs")
-    assert pulls(eye) == set()
+    wait_for(lambda: pulls(eye) == set(), 60, "none is left")
 
 
 def test_pulls_of_pods_that_go_while_pod_workers_is_down_leave_the_queue(eye: Eye, hub: Registry) -> None:
@@ -86,7 +86,7 @@ def test_pulls_of_pods_that_go_while_pod_workers_is_down_leave_the_queue(eye: Ey
     wait_for(lambda: eye.signal("pod_workers"), 60, "it is killed before it hears of that")
     begin(eye, hub, "later")
     wait_for(lambda: runs(eye, "later"), 90, "the pod that is left runs")
-    assert pulls(eye) == set()
+    wait_for(lambda: pulls(eye) == set(), 60, "none is left")
 
 
 def test_pulls_go_on_for_pods_that_are_there_when_their_actors_end(eye: Eye, hub: Registry) -> None:

@@ -30,8 +30,11 @@ from tests.ports import free_port
 from tests.volume.dead_fuse import DeadFuse
 
 DEAD_S = float(os.environ.get("NODEVISOR_DEAD_S", "0"))
+pytestmark = pytest.mark.timeout(300 + 2 * DEAD_S)
 USUAL, OTHERS = (8, 20) if DEAD_S else (4, 8)
 SILENT = 'volume "dead" has not answered for '
+SAID_S = 30.0
+"""From the first call to what the pod says of it: the helper has 9 s, and the machine may be busy."""
 
 
 @pytest.fixture(scope="module")
@@ -73,6 +76,12 @@ def message(eye: Eye, name: str) -> str:
     return found.message or "" if found is not None else ""
 
 
+def age_s(eye: Eye, name: str) -> int:
+    """Return for how long the volume had not answered when the pod last said it; -1 if it does not."""
+    _, said, age = message(eye, name).rpartition(SILENT)
+    return int(age.removesuffix(" s")) if said else -1
+
+
 def container_message(eye: Eye, name: str) -> str:
     """Return why the pod's container waits; empty if it does not."""
     found = eye.pods().get(name)
@@ -106,31 +115,35 @@ def expect_healthy(eye: Eye, dead: DeadFuse, restarts: dict[str, int]) -> None:
     assert sorted(dead.askers) == written_off(eye), "none is sent after the one that hangs"
 
 
-@pytest.mark.timeout(120 + 2 * DEAD_S)
 def test_mount_that_never_answered(eye: Eye, tmp_path: Path) -> None:
     usual = start_seconds(eye, USUAL)
     with closing(DeadFuse(tmp_path / "dead")) as dead:
         began = time.monotonic()
         eye.agent.write("hangs", uses(dead))
         wait_for(lambda: SILENT in message(eye, "hangs"), 60, "the pod says it")
-        assert time.monotonic() - began < 15 * PATIENCE, message(eye, "hangs")
+        assert time.monotonic() - began < SAID_S * PATIENCE, message(eye, "hangs")
+        hangs_since = time.monotonic() - age_s(eye, "hangs")  # at the latest: it was told before
         meanwhile = start_seconds(eye, OTHERS)
         expect_healthy(eye, dead, {})
         restarts = 0
         while True:
             assert eye.agent.command("restart", "volume").returncode == 0
             restarts += 1
-            wait_for(eye.all_ready, 10, "volume is back")
+            wait_for(eye.all_ready, 30, "volume is back")
             meanwhile += start_seconds(eye, OTHERS if DEAD_S else 1)
-            wait_for(lambda: SILENT in message(eye, "hangs"), 15, "the pod still says it")
+            wait_for(lambda: SILENT in message(eye, "hangs"), 60, "the pod still says it")
             expect_healthy(eye, dead, {"volume": restarts})
             if time.monotonic() - began > DEAD_S:
                 break
         eye.agent.stop()
+        stopped = time.monotonic()
         start(eye.agent)
-        wait_for(lambda: SILENT in message(eye, "hangs"), 15, "the pod says it after the agent's restart")
-        age = int(message(eye, "hangs").rpartition(SILENT)[2].removesuffix(" s"))
-        assert age > time.monotonic() - began - 15 * PATIENCE, "since the first call that did not return"
+
+        def goes_on() -> bool:
+            """Neither what status has kept from before the stop, nor counted anew."""
+            return age_s(eye, "hangs") > max(stopped - hangs_since, time.monotonic() - stopped)
+
+        wait_for(goes_on, 60, "the pod says it after the agent's restart, since the first call that did not return")
         meanwhile += start_seconds(eye, 1)
         expect_healthy(eye, dead, {})
         expect_can_go(eye, dead)
@@ -157,7 +170,7 @@ def expect_can_go(eye: Eye, dead: DeadFuse) -> None:
     with contextlib.suppress(FileNotFoundError):
         assert not [path for path in (eye.agent.root_dir / "pods").iterdir() if "hangs" in path.name]
     eye.agent.write("hangs", uses(dead))
-    wait_for(lambda: SILENT in message(eye, "hangs"), 15, "the pod that came back says it")
+    wait_for(lambda: SILENT in message(eye, "hangs"), 60, "the pod that came back says it")
     assert written_off(eye) == [pid]
 
 
@@ -174,7 +187,7 @@ def test_mount_that_dies_under_a_running_pod(eye: Eye, tmp_path: Path) -> None:
         eye.agent.containerd.cri.stop_container(identity, 0).result()
         wait_for(lambda: SILENT in container_message(eye, "hangs"), 60, "the container says why it is not started")
         assert conditions(eye, "hangs")["PodReadyToStartContainers"].status == "True", "its sandbox is ready"
-        assert time.monotonic() - began < 15 * PATIENCE
+        assert time.monotonic() - began < SAID_S * PATIENCE
         assert set(dead.askers.values()) == {"supervisor: volume helper"}, "not the runtime, which has no deadline"
         assert eye.agent.command("restart", "volume").returncode == 0
         start_seconds(eye, 1)

@@ -134,11 +134,10 @@ class Churn(threading.Thread):
         return found is not None and condition(found, "Ready") == "True"
 
     def look(self, eye: Eye, seconds: float) -> None:
-        found = eye.pods().get(self.name)
-        uid = found.metadata.uid if found is not None else ""
+        uid = wait_for(lambda: eye.pods().get(self.name), 30, f"{self.name} is shown").metadata.uid
         volumes = self.agent.root_dir / "pods" / uid / "volumes/kubernetes.io~empty-dir"
         deadline = time.monotonic() + seconds
-        while uid:  # once at least: what the container has yet to write is waited for
+        while True:  # once at least: what the container has yet to write is waited for
             for name in ("disk/kept", "memory/kept", "disk/deep/part/kept", "memory/deep/part/kept"):
                 wait_for(lambda path=volumes / name: content(path), 30, f"{volumes}/{name} is written")
             if time.monotonic() > deadline:

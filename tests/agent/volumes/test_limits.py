@@ -26,6 +26,7 @@ def api(containerd: ContainerdInstance) -> Iterator[ApiSource]:
             yield source
 
 
+@pytest.mark.timeout(300)
 def test_pod_above_its_storage_limit_is_evicted(api: ApiSource) -> None:
     mounts = [{"name": "v", "mountPath": "/v"}]
     sized = {"volumes": [{"name": "v", "emptyDir": {"sizeLimit": "1Mi"}}]}
@@ -40,7 +41,7 @@ def test_pod_above_its_storage_limit_is_evicted(api: ApiSource) -> None:
         "logs": 'Container c exceeded its local ephemeral storage limit "1Mi". ',
     }
     for name, message in expected.items():
-        shown = api.wait_phase(name, "Failed")
+        shown = api.wait_phase(name, "Failed", 90)
         assert (shown.status.reason, shown.status.message) == ("Evicted", message)
     api.wait_ready("modest")
     wait_for(lambda: not any(one.startswith("volume/") for one in api.agent.running().values()), 30, "it has ended")

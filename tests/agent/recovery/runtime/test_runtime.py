@@ -17,7 +17,7 @@ from tests.agent.agent import pod
 from tests.agent.faults import MIXED, Eye, condition, create, expect_nothing, remove_all
 from tests.harness import Stalls, wait_for
 
-pytestmark = pytest.mark.usefixtures("clean")
+pytestmark = [pytest.mark.usefixtures("clean"), pytest.mark.timeout(300)]
 
 EXIT_SHOWN_S = 0.5
 """50 ms on a machine with nothing else to do; tests share theirs, and the median of three counts."""
@@ -75,7 +75,7 @@ def test_a_killed_container_is_shown_at_once_and_restarted(eye):
             began = time.monotonic()
             os.kill(pid, signal.SIGKILL)
             wait_for(lambda name=name, first=first: ended(eye, name, first), 20, "its exit is shown")
-            shown_s.append(time.monotonic() - began)
+            shown_s.append(time.monotonic() - began - machine.longest_s)
             wait_for(lambda name=name: ready_again(eye, name), 30, "restarted")
             again_s.append(time.monotonic() - began - machine.longest_s)
         last = eye.container(name).last_state.terminated
@@ -137,19 +137,21 @@ def test_containerd_killed_while_pods_start_run_and_stop(eye):
     instance.kill()
     time.sleep(0.3)
     instance.start()
-    wait_for(lambda: eye.ready(*MIXED), 40, "all ready")
+    wait_for(lambda: eye.ready(*MIXED), 90, "all ready")
     before = eye.agent.running()
     instance.kill()
     time.sleep(1)
     instance.start()
     time.sleep(1)
     assert eye.agent.running() == before
-    assert eye.ready(*MIXED)
+    # A probe has a second, which a runtime that starts on a busy machine may need three times in a row.
+    assert {name for name, one in eye.listed().items() if condition(one, "Ready") != "True"} <= {"probed"}
+    wait_for(lambda: eye.ready(*MIXED), 30, "the probe succeeds")
     remove_all(eye)
     time.sleep(0.5)
     instance.kill()
     instance.start()
-    expect_nothing(eye, 40)
+    expect_nothing(eye, 60)
     assert all(row.restarts == 0 for row in eye.actors().values())
 
 
@@ -170,7 +172,7 @@ def test_a_runtime_that_stands_still(eye):
         resume.cancel()
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: eye.ready("one", "two"), 30, "goes on")
+    wait_for(lambda: eye.ready("one", "two"), 60, "goes on")
     assert first in eye.agent.running()
     assert all(row.restarts == 0 for row in eye.actors().values())
     assert eye.restarts() == {}

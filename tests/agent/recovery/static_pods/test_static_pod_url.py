@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.agent.agent import Agent, pod
-from tests.agent.embedded import embedded_agent
+from tests.agent.embedded import answered, embedded_agent
 from tests.config.lying_server import LyingServer, whole
 from tests.harness import wait_for
 
@@ -51,7 +51,7 @@ def test_pods_of_a_url_outlive_its_server_and_the_agent(tmp_path: Path) -> None:
             agent.stop()
             agent.start()
             agent.write("file", pod("file"))
-            wait_for(lambda: len(agent.running()) == 2, 60, "a pod of a manifest starts meanwhile")
+            wait_for(lambda: len(answered(agent.running) or ()) == 2, 60, "a pod of a manifest starts meanwhile")
             wait_for(lambda: "web" in agent.pods() and first in agent.running(), 30, "the first container runs on")
 
             before = incarnations(agent)
