@@ -294,7 +294,7 @@ def _detail_v2(where: str, values: dict[str, int], cpu: dict[str, int]) -> Detai
         failures=events.get("max", 0),
         total_page_faults=values.get("pgfault", 0),
         total_major_page_faults=values.get("pgmajfault", 0),
-        reservation_bytes=number(f"{where}/memory.low"),
+        reservation_bytes=number(f"{where}/memory.min"),  # as cAdvisor
         oom_kills=events.get("oom_kill", 0),
         threads=number(f"{where}/pids.current"),
         threads_max=_limit(f"{where}/pids.max"),

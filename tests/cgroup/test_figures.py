@@ -14,7 +14,8 @@ V2 = {
     "memory.stat": "anon 100\nfile 200\nkernel 300\nfile_mapped 40\ninactive_file 1000000\nactive_file 60\n"
     "pgfault 70\npgmajfault 8\n",
     "memory.max": "max\n",
-    "memory.low": "4096\n",
+    "memory.min": "4096\n",
+    "memory.low": "8192\n",
     "memory.peak": "6000000\n",
     "memory.events": "low 0\nhigh 0\nmax 3\noom 2\noom_kill 1\n",
     "memory.swap.current": "9\n",

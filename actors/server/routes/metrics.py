@@ -17,8 +17,6 @@ STATS_S = 30.0
 """A reading takes milliseconds, and some seconds while stats walks the disks."""
 PACK_S = 10.0
 _AS_GZIP = 16 + zlib.MAX_WBITS
-TRUE = ("1", "t", "T", "true", "TRUE", "True")
-"""The values that Go's strconv.ParseBool reads as true."""
 
 
 async def get_metrics(context: Context, request: Request) -> Response:
@@ -72,7 +70,7 @@ async def get_cadvisor(context: Context, request: Request) -> Response:
 
 async def get_summary(context: Context, request: Request) -> Response:
     """Usage of the node, its pods and containers; with only_cpu_and_memory=true, no other figures."""
-    only = request.first("only_cpu_and_memory") in TRUE
+    only = request.query.get("only_cpu_and_memory") == ["true"]
     found = await context.ask_next("stats", GetSummary(only_cpu_and_memory=only), STATS_S)
     return Response(200, found.data, JSON)
 

@@ -2,17 +2,18 @@
 
 Names, labels and timestamps are those of pkg/kubelet/metrics/collectors/resource_metrics.go of Kubernetes 1.36. The
 samples carry the time of their reading; the start of a container carries none, since it does not change. Pods of which
-no container runs are left out, as in /stats/summary.
+no container runs are left out, as in /stats/summary. Labels have no UID, and a page must not have a series twice. So of
+pods with the same namespace and name only the youngest is shown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from actors._cgroup.figures import Figures
 from actors._metrics.text import label_text
 from actors.stats.pages.series import series
-from actors.stats.reading import Reading
+from actors.stats.reading import PodReading, Reading
 
 _POD = ("pod", "namespace")
 _CONTAINER = ("container", *_POD)
@@ -27,16 +28,18 @@ def text(reading: Reading | None) -> bytes:
 
 
 def _series(reading: Reading) -> Iterator[str]:
-    pods = [(label_text(_POD, (pod.name, pod.namespace)), pod.figures) for pod in reading.pods if pod.containers]
+    shown = _youngest(pod for pod in reading.pods if pod.containers)
+    pods = [(label_text(_POD, (pod.name, pod.namespace)), pod.figures) for pod in shown]
     containers = [
         (label_text(_CONTAINER, (one.identity.name, pod.name, pod.namespace)), one)
-        for pod in reading.pods
+        for pod in shown
         for one in pod.containers
     ]
     yield from _scope("node", [("", reading.node)])
     yield from _scope("pod", pods)
     yield from _scope("container", [(labels, one.figures) for labels, one in containers])
-    starts = [(labels, one.identity.created, None) for labels, one in containers]
+    # The kubelet leaves out times whose whole seconds are 0 or less.
+    starts = [(labels, one.identity.created, None) for labels, one in containers if one.identity.created >= 1]
     yield series("container_start_time_seconds", "gauge", "Unix time of the container's start.", starts)
     limits = [
         (labels, one.figures.swap_max_bytes, one.figures.time)
@@ -44,6 +47,12 @@ def _series(reading: Reading) -> Iterator[str]:
         if one.figures.swap_max_bytes is not None
     ]
     yield series("container_swap_limit_bytes", "gauge", "Swap the container may use.", limits)
+
+
+def _youngest(pods: Iterable[PodReading]) -> list[PodReading]:
+    """Return one pod for each namespace and name. A pod deleted by force may still run beside its successor."""
+    by_name = {(pod.namespace, pod.name): pod for pod in sorted(pods, key=lambda pod: pod.started)}
+    return list(by_name.values())
 
 
 def _scope(scope: str, rows: list[tuple[str, Figures]]) -> Iterator[str]:

@@ -266,7 +266,7 @@ def _file_system(fs: FsStats, use: DiskUse, at: float) -> shape.Fs:
 
 def _volume(one: VolumeUsage, at: float, nodefs: FsStats) -> shape.Volume:
     """Figures of the volume's own file system or, where it has none, of nodefs."""
-    own = one.capacity_bytes > 0
+    own = not one.local  # a driver may report no capacity, which is then 0 as in the kubelet
     namespace, _, claim = one.claim.partition("/")
     return shape.Volume(
         name=one.name,

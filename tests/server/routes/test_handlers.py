@@ -33,6 +33,7 @@ from proto.agent.supervisor import ActorRow, ActorRows, ListActors
 from proto.cri import api_pb2 as pb
 from proto.cri.labels import POD_UID
 from proto.node.server import ServedPod
+from proto.node.stats import Document, GetSummary
 from proto.pods.status import FindPod, ListPods, Pods
 from proto.resources.resources import CheckDevicePlugins
 from proto.v1 import Pod, from_dict
@@ -475,6 +476,27 @@ def test_health_check_results_are_counted_until_a_reset(here: Here) -> None:
     assert here.say("DELETE", "/metrics/slis") == (200, b"metrics reset\n")
     assert here.say("GET", "/metrics/slis") == (200, b"")
     assert here.say("POST", "/metrics/slis")[0] == 405
+
+
+@pytest.mark.parametrize(
+    ("query", "only"),
+    [
+        ("?only_cpu_and_memory=true", True),
+        ("", False),
+        ("?only_cpu_and_memory=", False),
+        ("?only_cpu_and_memory=1", False),
+        ("?only_cpu_and_memory=t", False),
+        ("?only_cpu_and_memory=True", False),
+        ("?only_cpu_and_memory=TRUE", False),
+        ("?only_cpu_and_memory=false", False),
+        ("?only_cpu_and_memory=true&only_cpu_and_memory=true", False),
+    ],
+)
+def test_summary_is_short_for_exactly_one_true(here: Here, query: str, only: bool) -> None:
+    here.answers[GetSummary] = lambda _: Document(data=b"{}")
+    for method in ("GET", "POST"):
+        assert here.say(method, f"/stats/summary{query}") == (200, b"{}")
+    assert here.asked == [("stats", GetSummary(only_cpu_and_memory=only))] * 2
 
 
 def test_a_checkpoint_that_the_runtime_cannot_make(here: Here) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace as with_fields
 
 from actors._host.files.disk_use import DiskUse
 from actors.stats.pages import cadvisor, hardware, resource, summary
@@ -96,6 +97,18 @@ def test_ephemeral_storage_sums_layers_logs_hosts_and_volumes() -> None:
     assert memory["pvcRef"] == {"name": "claim", "namespace": "default"}
     assert (disk["capacityBytes"], disk["usedBytes"], disk["inodes"]) == (1000, 20, 100)
     assert (memory["capacityBytes"], memory["availableBytes"], memory["inodesFree"]) == (64, 34, 7)
+
+
+def test_volume_without_capacity_has_no_figures_of_the_node() -> None:
+    """As of a CSI driver that reports inodes only."""
+    volumes = DISK.volumes["uid-full"]
+    disk, memory = volumes.volumes
+    none = with_fields(memory, used_bytes=0, capacity_bytes=0, available_bytes=0)
+    shown = document(replace(DISK, volumes={"uid-full": with_fields(volumes, volumes=(disk, none))}))
+    disk, none = shown["pods"][0]["volume"]
+    assert (none["capacityBytes"], none["availableBytes"], none["usedBytes"]) == (0, 0, 0)
+    assert (none["inodes"], none["inodesFree"], none["inodesUsed"]) == (10, 7, 3)
+    assert (disk["capacityBytes"], disk["inodes"]) == (1000, 100)
 
 
 def test_host_network_pod_has_no_network_figures() -> None:
