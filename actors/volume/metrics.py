@@ -16,13 +16,14 @@ import msgspec
 
 from actors._base import Actor, Semaphore, gather
 from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
+from actors.volume.csi import policy as csi
 from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.plugins import binding
 from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMeasure, Volume
-from actors.volume.steps.places import MOUNTED_PLUGINS
+from actors.volume.steps.places import LOCAL_VOLUME, MOUNTED_PLUGINS
 from actors.volume.steps.volumes import LongWalk, Measure, MeasureMount, in_order
 from proto.common.until import Until
 from proto.pods.volume import PodVolumeUsage, VolumeUsages
@@ -142,7 +143,7 @@ class Metrics:
         return []
 
     async def _measure_mounts(self, uids: list[str]) -> None:
-        """Add the figures of file systems mounted for claims and NFS exports, except hanging ones."""
+        """Add the figures of NFS exports, and of file systems and raw devices of claims, except hanging ones."""
         steps = [step for uid in uids for step in self._mounts(uid)]
         outcomes: tuple[Outcome, ...] = ()
         while steps and not outcomes:
@@ -168,10 +169,11 @@ class Metrics:
     def _mounts(self, uid: str) -> Iterator[MeasureMount]:
         pod = self._pods.get(uid)
         for name, one in pod.actual.items() if pod is not None else ():
-            of_others = any(f"/volumes/{plugin}/" in one.path for plugin in MOUNTED_PLUGINS)
+            block = f"/volumeDevices/{LOCAL_VOLUME}/" in one.path
+            of_others = block or any(f"/volumes/{plugin}/" in one.path for plugin in MOUNTED_PLUGINS)
             answers = one.mounted and not one.stuck_pid and not one.unresponsive
             if of_others and answers and self._not_before.get(one.path, 0.0) <= time.monotonic():
-                yield MeasureMount(uid, name, one.path)
+                yield MeasureMount(uid, name, one.path, block)
 
     def _add(self, uid: str, name: str, outcome: Outcome) -> None:
         latest, pod = self._latest.get(uid), self._pods.get(uid)
@@ -198,7 +200,7 @@ class Metrics:
             await self._measure_driver(volumes, add, deadline)
 
     async def _measure_driver(self, volumes: list[tuple[str, str, Volume]], add: Add, deadline: float) -> None:
-        """`add` one driver's figures, until its first failure; of each volume the pod's UID and the name in the pod.
+        """`add` one driver's figures, while it answers; of each volume the pod's UID and the name in the pod.
 
         The volumes that were asked about longest ago come first. The others keep their last figures, as do volumes that
         were asked about within the period.
@@ -209,18 +211,21 @@ class Metrics:
             pod, endpoint = self._pods.get(uid), self._registry.endpoint(volume.driver)
             if pod is None or not endpoint or name in pod.driver_calls:
                 continue
-            self._driver_asked[uid, name] = time.monotonic()
+            self._driver_asked[uid, name] = began = time.monotonic()
             try:
                 (outcome,) = await self._pool.run(CsiMeasure(volume, name, endpoint), niced=True)
-                error = outcome.error
+                error, answers = outcome.error, not csi.is_unresponsive(outcome.error)
             except (HelperGone, HelperHung) as gone:
-                error = str(gone)
+                error, answers = str(gone), False
+            VOLUME_METRIC_SECONDS.observe(time.monotonic() - began, volume.driver)
             if error:
                 # A driver that always fails has the same text for each volume, in each period.
                 if (volume.driver, error) not in self._driver_errors.values():
                     log.warning("cannot measure volume %s of pod %s: %s", name, uid, error)
                 self._driver_errors[uid, name] = volume.driver, error
                 self._driver_figures.pop((uid, name), None)
+                if answers:
+                    continue
                 break
             self._driver_errors.pop((uid, name), None)
             self._driver_figures[uid, name] = outcome

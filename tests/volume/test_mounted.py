@@ -20,7 +20,7 @@ from proto.agent.actor import Describe
 from proto.pods.events import RecordEvent
 from proto.pods.objects import ApiObject, GetObjects, ObjectRef, Objects
 from proto.pods.pod_workers import VolumesMounted
-from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod
+from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod, VolumeUsage
 from proto.v1 import Container, NFSVolumeSource, ObjectMeta, Pod, Volume
 from proto.v1.containers.container import VolumeDevice
 from proto.v1.containers.security import PodSecurityContext
@@ -320,6 +320,10 @@ def test_a_raw_device_is_a_link_and_held_while_a_pod_has_it(actor: ActorProcess,
     assert mounted(actor) == [f"{DEVICES}/{A}", f"{DEVICES}/{B}"]
     assert sorted(loops_below(root).values()) == [f"{root}/{DEVICES}/{A}", f"{root}/{DEVICES}/{B}"]
     assert Path(f"{root}/{DEVICES}/{A}").is_block_device()
+    size = int(subprocess.check_output(["blockdev", "--getsize64", disk]))
+    shown = {one.pod_uid: one.volumes for one in actor.ask(GetVolumeUsages(), ASKED_S).pods}
+    only = VolumeUsage(name="v", used_bytes=0, inodes_used=0, local=False, capacity_bytes=size, claim="default/data")
+    assert shown == {A: (only,), B: (only,)}
     assert told(actor, "SuccessfulMountVolume", 2)[:2] == [
         f'MapVolume.MapPodDevice succeeded for volume "pv" globalMapPath "{actor.settings.root_dir}/{DEVICES}"',
         f'MapVolume.MapPodDevice succeeded for volume "pv" volumeMapPath "{path.parent}"',

@@ -178,7 +178,10 @@ MEASURE_S = 5.0
 
 
 def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
-    """The volume's usage as the driver reports it; None without GET_VOLUME_STATS. Raises VolumeError."""
+    """The volume's usage as the driver reports it; None without GET_VOLUME_STATS. Raises VolumeError.
+
+    Figures that it leaves out are 0.
+    """
     volume = step.volume
     path = f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
     if volume.block:
@@ -189,6 +192,8 @@ def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
             return None
         request = csi_pb2.NodeGetVolumeStatsRequest(volume_id=volume.handle, volume_path=path)
         answer = plugin.node("NodeGetVolumeStats", request, max(0.0, deadline - time.monotonic()))
+    if not answer.usage:
+        raise VolumeError("failed to get usage from response. usage is nil")
     by_unit = {one.unit: one for one in answer.usage}
     size = by_unit.get(csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage())
     inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())

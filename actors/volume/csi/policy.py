@@ -23,6 +23,7 @@ MOST_NODE_ID_BYTES = 256
 """By the CSI specification; a CSINode of older servers takes 192."""
 MOST_TOPOLOGY = 64 * 1024
 """Characters of a node's topology. Each segment becomes a label, which has at most 380."""
+_UNRESPONSIVE = tuple(f"rpc error: code = {code} desc = " for code in ("DeadlineExceeded", "Unavailable"))
 _UNCERTAIN = frozenset({"Canceled", "DeadlineExceeded", "Unavailable", "ResourceExhausted", "Aborted"})
 
 ACCESS_MODES = {
@@ -40,6 +41,11 @@ _WITH_SINGLE_NODE_MULTI_WRITER = {
 def is_final(code: str) -> bool:
     """True when a call with this gRPC code (Go's name) certainly had no effect and has none later."""
     return code not in _UNCERTAIN
+
+
+def is_unresponsive(error: str) -> bool:
+    """True for the error of a call, in Go's text, when the driver itself does not answer."""
+    return error.startswith(_UNRESPONSIVE)
 
 
 # Names and places
@@ -95,7 +101,7 @@ def registration_problem(kind: str, name: str, versions: Iterable[str], socket: 
     """Reason to refuse a plugin; empty to accept it. `highest` as in Register."""
     if kind != kinds.CSI:
         return kinds.unknown_type(kind, socket)
-    prefix = "RegisterPlugin error -- pluginHandler.ValidatePlugin failed"
+    prefix = "RegisterPlugin error -- plugin validation failed with err"
     if len(name) > MOST_NAME or not _NAME.fullmatch(name):
         return f"{prefix}: plugin name {clipped(name)!r} is not one of a driver: {NAME_RULE}"
     version, problem = chosen_version(versions, name)
@@ -165,15 +171,15 @@ def pod_attributes(name: str, namespace: str, uid: str, service_account: str, *,
 
 
 def token_attributes(tokens: Mapping[str, Token]) -> dict[str, str]:
-    """Volume attributes for a driver with tokenRequests; `tokens` by audience."""
+    """Volume attributes for a driver with tokenRequests; `tokens` by audience. Keys are in the kubelet's order."""
     status = {
         audience: {
             "token": one.token,
             "expirationTimestamp": rfc3339.seconds(one.expires),
         }
-        for audience, one in tokens.items()
+        for audience, one in sorted(tokens.items())
     }
-    return {f"{POD_INFO}serviceAccount.tokens": json.dumps(status, separators=(",", ":"), sort_keys=True)}
+    return {f"{POD_INFO}serviceAccount.tokens": json.dumps(status, separators=(",", ":"))}
 
 
 def not_registered(driver: str) -> str:

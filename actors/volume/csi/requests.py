@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 
+from msgspec.structs import replace
+
 from actors.volume.csi import disk, growth, policy
 from actors.volume.csi.driver import CallFailed, Plugin
 from actors.volume.ops.commands import Progress
@@ -71,7 +73,7 @@ def grow(plugin: Plugin, step: CsiMount, staged: str, target: str, capabilities:
         volume_path=target,
         staging_target_path=staged,
         capacity_range=csi_pb2.CapacityRange(required_bytes=step.expand_bytes),
-        volume_capability=capability(step, capabilities),
+        volume_capability=capability(replace(step, fs_group=None), capabilities),  # no group, as in the kubelet
         secrets=step.secrets.expand,
     )
     try:

@@ -156,7 +156,8 @@ def carry_out(root: str, step: Step, at: removal.At) -> Outcome:
             usages, walks = usage.measure_pod(root, step, at)
             outcome = Outcome(usages=usages, walks=walks)
         case volumes.MeasureMount():
-            outcome = Outcome(usages=(usage.file_system(step.name, step.path),))
+            measure = usage.raw_device if step.block else usage.file_system
+            outcome = Outcome(usages=(measure(step.name, step.path),))
         case csi.CsiFind():
             removal.unbind_pod_sub_paths(root, step.uid, at)
             unreadable.drop(root, step.uid, at)

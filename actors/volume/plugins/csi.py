@@ -103,8 +103,10 @@ class PersistentCsi(PersistentPlugin):
         )
 
     def tokens(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:
-        """The tokens that the CSIDriver requests."""
+        """The tokens that the CSIDriver requests; none for a raw device, as in the kubelet."""
         assert claimed.volume.spec.csi is not None
+        if claimed.is_block:
+            return ()
         return tuple(_token_requests(pod, _spec(claimed.volume.spec.csi.driver, context)).values())
 
     def step(self, pod: Pod, claimed: Claimed, context: Context) -> CsiMount:
@@ -112,10 +114,11 @@ class PersistentCsi(PersistentPlugin):
         spec = claimed.volume.spec
         source = spec.csi
         assert source is not None
-        driver = _driver(source.driver, context)
         block = claimed.is_block
+        driver = _spec(source.driver, context) if block else _driver(source.driver, context)
         endpoint = _endpoint(source.driver, context, *(_OF_DEVICES if block else _OF_STAGING))
         _check_mode(source.driver, "Persistent", context)
+        secrets = _secrets(source, context)
         return CsiMount(
             CsiVolume(pod.metadata.uid, claimed.name, source.driver, source.volume_handle, block=block),
             claimed.name,
@@ -129,7 +132,7 @@ class PersistentCsi(PersistentPlugin):
             pod_info=_pod_info(pod, driver, ephemeral=False),
             publish_context=_publish_context(claimed, driver, context),
             fs_group=None if block else _group(pod, driver),
-            secrets=_with_tokens(_secrets(source, context), pod, driver, context),
+            secrets=secrets if block else _with_tokens(secrets, pod, driver, context),
             republish=bool(driver.requires_republish),
         )
 

@@ -181,8 +181,10 @@ def in_order(all_: list[str], long: Collection[str], number: int) -> list[str]:
 
 
 class MeasureMount(Tagged, frozen=True):
-    """Read the figures of a file system that is mounted for a volume which outlives the pod."""
+    """Read the figures of a file system that is mounted for a volume which outlives the pod, or of its raw device."""
 
     uid: str
     name: str
     path: str
+    block: bool = False
+    """A raw device (volumeMode Block)."""

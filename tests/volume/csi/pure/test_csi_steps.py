@@ -5,12 +5,12 @@ from typing import Any
 import pytest
 
 from actors.volume import policy
-from actors.volume.csi.policy import node_problem, owned_by, registration_problem
+from actors.volume.csi.policy import node_problem, owned_by, registration_problem, token_attributes
 from actors.volume.plugins.base import CannotMount, Claimed, Context
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.steps.csi import CsiMount, FsGroup
 from proto import v1
-from proto.pods.objects import ApiObject, ObjectRef
+from proto.pods.objects import ApiObject, GetToken, ObjectRef, Token
 from proto.v1 import Pod
 from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
 
@@ -31,6 +31,7 @@ CALLS = ("Stage", "Publish", "Expand")
 """Also the names of the Secrets."""
 CLAIM = {"persistentVolumeClaim": {"claimName": "data"}}
 INLINE = {"csi": {"driver": "d"}}
+TOKENS = "csi.storage.k8s.io/serviceAccount.tokens"
 VOLUME = {"driver": "d", "volumeHandle": "h", "fsType": "ext4", "readOnly": True, "volumeAttributes": {"a": "b"}}
 
 
@@ -44,6 +45,21 @@ def step(
     **persistent: Any,
 ) -> CsiMount:
     """The step of a pod's volume. `driver`: the CSIDriver's spec, if there is one; `persistent`: the volume's."""
+    made, _ = step_and_tokens(volume, secrets, driver=driver, socket=socket, annotations=annotations, **persistent)
+    return made
+
+
+def step_and_tokens(
+    volume: dict[str, Any],
+    secrets: tuple[str, ...] = CALLS,
+    *,
+    driver: dict[str, Any] | None = DRIVER,
+    socket: str = "/d.sock",
+    annotations: dict[str, str] | None = None,
+    standalone: bool = True,
+    **persistent: Any,
+) -> tuple[CsiMount, tuple[GetToken, ...]]:
+    """The same, and the tokens for which it asks. Each token is its audience."""
     mode = persistent.get("volumeMode", "Filesystem")
     security = {"fsGroup": 7, "fsGroupChangePolicy": "OnRootMismatch"}
     container: dict[str, Any] = {"name": "c", "volumeMounts": [{"name": "v", "mountPath": "/v"}]}
@@ -63,10 +79,12 @@ def step(
         ref = ObjectRef(kind="Secret", namespace="ns", name=call)
         objects[ref] = ApiObject(ref=ref, resource_version="1", data={"k": call.encode()})
     (wanted,) = policy.wanted_volumes(pod).values()
-    context = Context(objects=objects, node_name="n", endpoint=lambda _: socket)
-    made = wanted.plugin.step(pod, wanted.volume, context)
+    context = Context(standalone=standalone, objects=objects, node_name="n", endpoint=lambda _: socket)
+    asked = wanted.plugin.tokens(pod, wanted.volume, context)
+    tokens = {one: Token(token=one.audiences[0], expires=10, refresh=8) for one in asked}
+    made = wanted.plugin.step(pod, wanted.volume, context.with_objects(objects, tokens))
     assert isinstance(made, CsiMount)
-    return made
+    return made, asked
 
 
 def test_persistent_volume_brings_its_fields_and_secrets() -> None:
@@ -153,6 +171,37 @@ def test_group_policies_and_pod_info_are_the_drivers_and_pods() -> None:
     assert made.fs_group == FsGroup(7, "OnRootMismatch", "File")
     assert made.pod_info["csi.storage.k8s.io/pod.name"] == "p"
     assert made.republish
+
+
+@pytest.mark.parametrize("in_secrets", [False, True])
+@pytest.mark.parametrize("volume", [CLAIM, INLINE])
+def test_file_system_brings_the_tokens_that_its_driver_requests(volume: dict[str, Any], in_secrets: bool) -> None:
+    requests = {"tokenRequests": [{"audience": "a"}], "serviceAccountTokenInSecrets": in_secrets}
+    made, asked = step_and_tokens(volume, driver=DRIVER | requests, standalone=False, csi=VOLUME)
+    assert [one.audiences for one in asked] == [("a",)]
+    found = made.secrets.publish if in_secrets else made.secrets.attributes
+    assert list(found) == [TOKENS]
+
+
+@pytest.mark.parametrize("standalone", [False, True])
+@pytest.mark.parametrize("in_secrets", [False, True])
+def test_raw_device_asks_for_no_token(in_secrets: bool, standalone: bool) -> None:
+    requests = {"tokenRequests": [{"audience": "a"}], "serviceAccountTokenInSecrets": in_secrets}
+    made, asked = step_and_tokens(
+        CLAIM, driver=DRIVER | requests, standalone=standalone, csi=VOLUME, volumeMode="Block"
+    )
+    assert asked == ()
+    assert (made.secrets.attributes, made.secrets.publish) == ({}, {})
+    assert made.pod_info["csi.storage.k8s.io/pod.name"] == "p"
+
+
+def test_tokens_are_written_as_by_the_kubelet() -> None:
+    tokens = {name: Token(token=f"t-{name}", expires=10, refresh=8) for name in ("b", "a")}
+    ends = "1970-01-01T00:00:10Z"
+    assert token_attributes(tokens) == {
+        TOKENS: f'{{"a":{{"token":"t-a","expirationTimestamp":"{ends}"}},'
+        f'"b":{{"token":"t-b","expirationTimestamp":"{ends}"}}}}'
+    }
 
 
 @pytest.mark.parametrize("attached", [False, True])

@@ -1,9 +1,10 @@
-"""The order in which a slow CSI driver is asked about its volumes."""
+"""The figures of a CSI driver, and the order in which a slow one is asked about its volumes."""
 
 from __future__ import annotations
 
 import itertools
 import time
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
@@ -11,24 +12,41 @@ import pytest
 
 from actors._base import Future
 from actors.volume import metrics as module
+from actors.volume.csi import operations
+from actors.volume.helper.pool import HelperGone, HelperHung
 from actors.volume.metrics import DRIVER_S, Metrics
+from actors.volume.steps.csi import CsiMeasure, Volume
+from actors.volume.steps.errors import VolumeError
+from proto.plugins import csi_pb2
 from proto.pods.volume import PodVolumeUsage
 from tests.volume.csi.pure.test_unstaging import Node
 
+FAILS = "rpc error: code = Internal desc = it fails, too: code = Unavailable"
+UNRESPONSIVE = (
+    "rpc error: code = DeadlineExceeded desc = Deadline Exceeded",
+    "rpc error: code = Unavailable desc = failed to connect",
+    HelperHung(0, "v0", 0.0, 7),
+    HelperGone("the helper died"),
+)
+
 
 class Pool:
-    """Each volume takes some seconds of the clock. Those in `failing` fail."""
+    """Each volume takes some seconds of the clock. Those in `failing` fail with `error`."""
 
     def __init__(self, took_s: float) -> None:
         self.now, self.took_s = 1000.0, took_s
         self.asked: list[str] = []
         self.failing: set[str] = set()
+        self.error: str | Exception = FAILS
 
     async def run(self, step: Any, *, niced: bool) -> tuple[Any, ...]:
         assert niced
         self.now += self.took_s
         self.asked.append(step.name)
-        return (SimpleNamespace(error="it fails" if step.name in self.failing else "", usages=()),)
+        error = self.error if step.name in self.failing else ""
+        if isinstance(error, Exception):
+            raise error
+        return (SimpleNamespace(error=error, usages=()),)
 
 
 def made(
@@ -59,10 +77,32 @@ def test_every_volume_of_a_slow_driver_is_measured_in_turn(monkeypatch: pytest.M
     assert sorted(shown) == sorted(f"v{number}" for number in range(9)), "the others keep their last figures"
 
 
-def test_volume_that_fails_hides_no_other_for_good(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_volumes_that_fail_hide_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(took_s=0.1)
+    subject, volumes, shown = made(pool, 5, monkeypatch)
+    pool.failing = {"v0", "v3"}
+    measure(subject, volumes, shown)
+    assert (pool.asked, shown) == (["v0", "v1", "v2", "v3", "v4"], ["v1", "v2", "v4"])
+
+
+def test_volumes_that_fail_slowly_take_the_drivers_time_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool = Pool(took_s=DRIVER_S / 3 + 0.1)
+    subject, volumes, shown = made(pool, 9, monkeypatch)
+    pool.failing = {f"v{number}" for number in range(8)}
+    for _ in range(3):
+        measure(subject, volumes, shown)
+    assert (len(pool.asked), shown) == (9, ["v8"])
+
+
+@pytest.mark.parametrize("error", UNRESPONSIVE, ids=str)
+def test_unresponsive_driver_is_asked_once_and_hides_none_for_good(
+    monkeypatch: pytest.MonkeyPatch, error: str | Exception
+) -> None:
     pool = Pool(took_s=0.1)
     subject, volumes, shown = made(pool, 4, monkeypatch)
-    pool.failing = {"v0"}
+    pool.failing, pool.error = {"v0"}, error
+    measure(subject, volumes, shown)
+    assert pool.asked == ["v0"]
     for number in itertools.count():
         shown.clear()
         measure(subject, volumes, shown)
@@ -92,7 +132,7 @@ def test_error_that_stays_the_same_is_logged_once(
     pool.failing = {"v0", "v1", "v2"}
     for _ in range(6):
         measure(subject, volumes, shown)
-    assert (len(pool.asked), len(caplog.messages)) == (6, 1)
+    assert (len(pool.asked), len(caplog.messages)) == (6 * 3, 1)
     pool.failing = {"v2"}
     for _ in range(3):
         measure(subject, volumes, shown)
@@ -119,3 +159,37 @@ def test_answer_does_not_wait_for_a_periodic_question() -> None:
     answer = node.spawn(subject.usages(), "answer")
     node.work()
     assert answer.result(0).pods == (one,)
+
+
+# What a driver reports
+
+
+def reported(monkeypatch: pytest.MonkeyPatch, *usage: csi_pb2.VolumeUsage) -> Any:
+    """The figures of a driver that answers with this usage."""
+    answer = csi_pb2.NodeGetVolumeStatsResponse(usage=usage)
+    driver = SimpleNamespace(capabilities=lambda *_: {"GET_VOLUME_STATS"}, node=lambda *_: answer)
+    monkeypatch.setattr(operations, "connected", lambda *_: nullcontext(driver))
+    step = CsiMeasure(Volume("u", "pv", "d", "h"), "v", "/d.sock")
+    return operations.measure("/root", step, lambda *_: None)
+
+
+def test_driver_that_reports_no_usage_has_no_figures(monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(VolumeError, match=r"^failed to get usage from response\. usage is nil$"):
+        reported(monkeypatch)
+
+
+def test_driver_that_reports_inodes_only_has_no_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    inodes = csi_pb2.VolumeUsage(unit=csi_pb2.VolumeUsage.INODES, total=100, used=60, available=40)
+    found = reported(monkeypatch, inodes)
+    assert (found.capacity_bytes, found.used_bytes, found.available_bytes, found.local) == (0, 0, 0, False)
+    assert (found.inodes, found.inodes_used, found.inodes_free) == (100, 60, 40)
+
+
+def test_each_call_is_timed_under_its_drivers_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed: list[tuple[float, str]] = []
+    monkeypatch.setattr(module, "VOLUME_METRIC_SECONDS", SimpleNamespace(observe=lambda *one: timed.append(one)))
+    pool = Pool(took_s=0.5)
+    subject, volumes, shown = made(pool, 2, monkeypatch)
+    pool.failing = {"v0"}
+    measure(subject, volumes, shown)
+    assert timed == [(0.5, "d"), (0.5, "d")]

@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from actors.volume.csi import growth
+from actors.volume.csi import growth, requests
 from actors.volume.plugins.base import Claimed, Context
 from actors.volume.reconcile.publisher import Publisher
 from actors.volume.reconcile.volume_state import PodVolumes
-from actors.volume.steps.csi import Growth
+from actors.volume.steps.csi import CsiMount, FsGroup, Growth, Volume
 from proto import v1
 from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
+from tests.volume.csi.csi_driver import ALL
 
 GI = 1 << 30
 RWX = ("ReadWriteOnce", "ReadWriteMany")
@@ -158,3 +159,22 @@ def test_withdrawn_growth_that_fails_again_is_infeasible(
 def test_message_of_a_failed_growth_is_the_kubelets(code: str, result: Growth, message: str) -> None:
     assert growth.failure_result(code) == result
     assert growth.failure_message(result, "why") == message
+
+
+def test_growth_has_the_file_system_and_options_without_group() -> None:
+    step = CsiMount(
+        Volume("u", "pv", "d", "h"),
+        "v",
+        "/d.sock",
+        "n",
+        fs_type="ext4",
+        mount_options=("noatime",),
+        fs_group=FsGroup(7),
+        expand_bytes=GI,
+    )
+    sent: list[Any] = []
+    driver: Any = SimpleNamespace(node=lambda _, request: sent.append(request))
+    assert requests.grow(driver, step, "/staged", "/target", frozenset(ALL)).result == "done"
+    wanted = sent[0].volume_capability.mount
+    assert (wanted.fs_type, list(wanted.mount_flags), wanted.volume_mount_group) == ("ext4", ["noatime"], "")
+    assert requests.capability(step, ALL).mount.volume_mount_group == "7", "the other calls have it"

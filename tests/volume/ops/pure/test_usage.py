@@ -1,8 +1,9 @@
-"""Figures of volumes that are file systems of their own."""
+"""Figures of volumes that are file systems of their own, or raw devices."""
 
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -39,3 +40,19 @@ def test_any_figures_of_a_volume_fit_into_a_message(monkeypatch: pytest.MonkeyPa
     usages = VolumeUsages(pods=(PodVolumeUsage(pod_uid="u", time=0.0, volumes=(found,)),))
     assert codec.decode(codec.encode(usages), VolumeUsages) == usages
     assert min(found.used_bytes, found.inodes_used) >= 0
+
+
+def test_raw_device_has_its_size_only(tmp_path: Path) -> None:
+    disk, link = tmp_path / "disk", tmp_path / "link"
+    disk.write_bytes(b"x" * 8192)
+    link.symlink_to(disk)
+    wanted = VolumeUsage(name="v", used_bytes=0, inodes_used=0, local=False, capacity_bytes=8192)
+    assert usage.raw_device("v", str(link)) == wanted
+
+
+def test_what_is_no_device_has_no_size(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo")
+    with pytest.raises(OSError, match="Illegal seek"):
+        usage.raw_device("v", str(tmp_path / "fifo"))
+    with pytest.raises(FileNotFoundError):
+        usage.raw_device("v", str(tmp_path / "missing"))
