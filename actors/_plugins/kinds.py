@@ -24,7 +24,7 @@ def unknown_type(kind: str, socket: str) -> str:
 
 def invalid(problem: str) -> str:
     """The kubelet's refusal of a plugin that its manager does not take."""
-    return f"RegisterPlugin error -- pluginHandler.ValidatePlugin failed: {problem}"
+    return f"RegisterPlugin error -- plugin validation failed with err: {problem}"
 
 
 def failed(problem: object) -> str:

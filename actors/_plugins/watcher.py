@@ -41,7 +41,10 @@ MODE = 0o750
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 
 Stamp = tuple[int, int]
-"""Inode and change time: a different value is another socket, whose plugin has to be registered."""
+"""Inode and mtime: a different value is another socket, whose plugin has to be registered.
+
+The inode of a deleted socket may be used again. chmod, chown and link change the ctime of a socket, and not its mtime.
+"""
 
 
 @dataclass
@@ -72,7 +75,7 @@ class Walk:
                 if stat.S_ISDIR(status.st_mode):
                     self._enter(descriptor, entry.name, f"{path}/{entry.name}", depth + 1)
                 elif stat.S_ISSOCK(status.st_mode) and self._has_room("sockets", len(self.sockets), MOST_SOCKETS):
-                    self.sockets[f"{path}/{entry.name}"] = (status.st_ino, status.st_ctime_ns)
+                    self.sockets[f"{path}/{entry.name}"] = (status.st_ino, status.st_mtime_ns)
 
     def _enter(self, above: int, name: str, path: str, depth: int) -> None:
         if not self._has_room("levels of directories", depth, DEEPEST + 1):

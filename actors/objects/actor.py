@@ -121,7 +121,7 @@ class ObjectManager(Actor):
         return (*self.source.problems(), *(self.api.problems() if self.api is not None else ()))
 
     def _source_changed(self, refs: tuple[ObjectRef, ...] | None) -> None:
-        self._use_api()
+        self._use_api(frozenset())
         if refs is None:
             self._first_read.set(None)
             for name in ("volume", "pod_workers"):
@@ -139,10 +139,10 @@ class ObjectManager(Actor):
             for name in ("volume", "pod_workers"):
                 self._tell(name, used, full=False)
 
-    def _use_api(self) -> None:
+    def _use_api(self, new: frozenset[ObjectRef]) -> None:
         # Objects of the directory need not be read from the server.
         if self.api is not None and self.source.seen:
-            self.api.use(self.users.refs() - self.source.objects.keys())
+            self.api.use(self.users.refs() - self.source.objects.keys(), new)
 
     def _tell(self, name: str, refs: tuple[ObjectRef, ...], *, full: bool) -> None:
         if name == "volume":
@@ -153,8 +153,7 @@ class ObjectManager(Actor):
     @handles(SetPodObjects)
     def on_set_pod_objects(self, message: SetPodObjects) -> None:
         """Take the references of pods, from pod_workers."""
-        self.users.set(message.pods, full=message.full)
-        self._use_api()
+        self._use_api(self.users.set(message.pods, full=message.full))
         if self.api is not None:
             self.api.issuer.forget(one.pod_uid for one in message.pods if not one.refs)
 

@@ -139,15 +139,18 @@ class Users:
     def __len__(self) -> int:
         return len(self._pods)
 
-    def set(self, pods: Iterable[PodObjects], *, full: bool) -> None:
-        """Update the references of pods; `full` replaces all."""
-        if full:
-            self._pods.clear()
+    def set(self, pods: Iterable[PodObjects], *, full: bool) -> frozenset[ObjectRef]:
+        """Update the references of pods; `full` replaces all. Return the references that a pod did not have before."""
+        new: set[ObjectRef] = set()
+        before = self._pods
+        self._pods = {} if full else before
         for pod in pods:
+            new.update(frozenset(pod.refs) - before.get(pod.pod_uid, frozenset()))
             if pod.refs:
                 self._pods[pod.pod_uid] = frozenset(pod.refs)
             else:
                 self._pods.pop(pod.pod_uid, None)
+        return frozenset(new)
 
     def refs(self) -> frozenset[ObjectRef]:
         """All references."""

@@ -6,7 +6,7 @@ Source: pkg/kubelet/token of Kubernetes 1.36.
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -71,31 +71,40 @@ def issued(answer: dict[str, Any], chance: float, now: float) -> Token:
     return Token(token=token, expires=expires, refresh=max(refresh, now + min(LEAST_S, life_s / 10)))
 
 
+class _Kept(NamedTuple):
+    """A token; `at` is when it was stored, by this machine's clock."""
+
+    token: Token
+    at: float
+
+
 class TokenCache:
     """Tokens by request. Times are Unix seconds, as in the API."""
 
     def __init__(self) -> None:
-        self._tokens: dict[GetToken, Token] = {}
+        self._tokens: dict[GetToken, _Kept] = {}
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def fresh(self, request: GetToken, now: float) -> Token | None:
-        """A token that need not be renewed yet."""
-        token = self._tokens.get(request)
-        return token if token is not None and now < token.refresh else None
+        """A token that need not be renewed yet. None after the clock was set back: `refresh` is by the old clock."""
+        kept = self._tokens.get(request)
+        return kept.token if kept is not None and kept.at <= now < kept.token.refresh else None
 
     def usable(self, request: GetToken, now: float) -> Token | None:
         """A token that has not expired, for use when the renewal fails."""
-        token = self._tokens.get(request)
-        return token if token is not None and now < token.expires else None
+        kept = self._tokens.get(request)
+        return kept.token if kept is not None and now < kept.token.expires else None
 
     def keep(self, request: GetToken, token: Token, now: float) -> None:
         """Store a new token, and drop expired ones."""
-        self._tokens = {one: has for one, has in self._tokens.items() if now < max(has.expires, has.refresh)}
-        self._tokens[request] = token
+        self._tokens = {
+            one: kept for one, kept in self._tokens.items() if now < max(kept.token.expires, kept.token.refresh)
+        }
+        self._tokens[request] = _Kept(token, now)
 
     def forget(self, uids: frozenset[str]) -> None:
         """Drop the tokens of removed pods, which are invalid."""
         if uids:
-            self._tokens = {request: token for request, token in self._tokens.items() if request.pod_uid not in uids}
+            self._tokens = {request: kept for request, kept in self._tokens.items() if request.pod_uid not in uids}

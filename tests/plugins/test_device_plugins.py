@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 from actors._files.watch import Watch
-from actors._plugins import watcher
+from actors._plugins import kinds, watcher
+from actors.volume.csi.policy import registration_problem
 from proto.agent.actor import Describe
 from proto.node.node import SetDevices
 from proto.resources.resources import AdmitPod, GetGrant, SetPods
@@ -74,19 +75,46 @@ def closing(*plugins: Plugin) -> Iterator[None]:
             one.close()
 
 
+def walked(directory: Path) -> watcher.Walk:
+    watch = Watch(str(directory))
+    watch.ensure()
+    walk = watcher.Walk(watch)
+    root = os.open(directory, os.O_RDONLY)
+    walk.list_sockets(root, str(directory))
+    os.close(root)
+    return walk
+
+
 def test_directories_below_are_bounded(tmp_path: Path) -> None:
     for number in range(watcher.MOST_DIRECTORIES + 5):
         (tmp_path / f"{number}").mkdir()
         with socket.socket(socket.AF_UNIX) as one:
             one.bind(f"{tmp_path}/{number}/s")
-    watch = Watch(str(tmp_path))
-    watch.ensure()
-    walk = watcher.Walk(watch)
-    root = os.open(tmp_path, os.O_RDONLY)
-    walk.list_sockets(root, str(tmp_path))
-    os.close(root)
+    walk = walked(tmp_path)
     assert len(walk.sockets) == len(walk.watches) == watcher.MOST_DIRECTORIES
     assert list(walk.left_out) == ["too many directories"]
+
+
+def test_a_socket_is_the_same_after_a_chmod_or_a_link(tmp_path: Path) -> None:
+    path = tmp_path / "s"
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(str(path))
+        os.utime(path, ns=(1, 1))  # bound in the past
+        before = walked(tmp_path).sockets
+        path.chmod(0o700)
+        (tmp_path / ".other").hardlink_to(path)
+        (tmp_path / ".other").unlink()
+        one.listen()
+        assert walked(tmp_path).sockets == before
+    path.unlink()
+    with socket.socket(socket.AF_UNIX) as another:
+        another.bind(str(path))
+        assert walked(tmp_path).sockets != before, "also with the same inode"
+
+
+def test_a_refused_plugin_gets_the_kubelets_text() -> None:
+    assert kinds.invalid("x") == "RegisterPlugin error -- plugin validation failed with err: x"
+    assert registration_problem(kinds.CSI, "", ["1.0.0"], "/s", {}).startswith(kinds.invalid("plugin name"))
 
 
 @pytest.mark.parametrize("below", ["a", "a/b/c"])
@@ -186,6 +214,21 @@ def test_its_devices_are_given_until_its_socket_goes(actor: ActorProcess) -> Non
     plugin.serve()
     wait_for(lambda: told(actor) == (2, 2), 20)
     plugin.close()
+
+
+def test_a_plugin_registers_again_when_bound_anew_only(actor: ActorProcess) -> None:
+    plugin, later = new_plugin(actor), new_plugin(actor, "later", "vendor.test/later")
+    with closing(plugin, later):
+        wait_for(lambda: told(actor) == (2, 2) and told(actor, "vendor.test/later") == (2, 2), 20)
+        plugin.socket.chmod(0o770)
+        later.close()
+        later.serve()
+        wait_for(lambda: len(later.of("NotifyRegistrationStatus")) == 2, 20, "the sockets were listed again")
+        assert len(plugin.of("GetInfo")) == 1
+        plugin.close()
+        plugin.serve()
+        wait_for(lambda: len(plugin.of("NotifyRegistrationStatus")) == 2, 20)
+        assert len(plugin.of("GetInfo")) == 2
 
 
 def test_a_new_incarnation_registers_present_plugins(actor: ActorProcess) -> None:

@@ -64,6 +64,8 @@ def _spec(spec: PodSpec) -> Iterator[Violation]:
     yield from validate_pod_security(at / "securityContext", spec.security_context or PodSecurityContext())
     if spec.ephemeral_containers:
         yield Violation(at / "ephemeralContainers", "Forbidden: cannot be set on create")
+    if spec.node_name and spec.scheduling_gates:
+        yield Violation(at / "nodeName", "Forbidden: cannot be set until all schedulingGates have been cleared")
 
 
 def _host_settings(at: Path, spec: PodSpec) -> Iterator[Violation]:

@@ -26,7 +26,7 @@ Read = Callable[[ObjectRef], Coroutine[Any, None, ApiObject | None]]
 
 
 class Known(NamedTuple):
-    """An object, None when it did not exist; `at` in monotonic seconds."""
+    """An object, None when it did not exist; `at` is the start of its read in monotonic seconds."""
 
     object: ApiObject | None
     at: float
@@ -40,7 +40,8 @@ class Polling:
     ) -> None:  # fmt: skip
         self._actor, self._read, self._changed, self._ttl_s = actor, read, changed, ttl_s
         self._period_s = period_s
-        self._used: frozenset[ObjectRef] = frozenset()
+        self._used: dict[ObjectRef, float] = {}
+        """Monotonic seconds at which a pod was the last to begin to refer to the object."""
         self._known: dict[ObjectRef, Known] = {}
         self._errors: dict[ObjectRef, str] = {}
 
@@ -50,10 +51,19 @@ class Polling:
 
     def use(self, refs: frozenset[ObjectRef]) -> None:
         """Set the referenced objects; new ones are read from the server."""
-        for ref in self._known.keys() - (refs & self._used):
+        for ref in self._known.keys() - (refs & self._used.keys()):
             del self._known[ref]
         self._errors = {ref: error for ref, error in self._errors.items() if ref in refs}
-        self._used = refs
+        now = time.monotonic()
+        self._used = {ref: self._used.get(ref, now) for ref in refs}
+
+    def expire(self, refs: frozenset[ObjectRef]) -> None:
+        """Let no later request have what was read before: a pod begins to refer to these objects.
+
+        The old versions stay, because the pods that had them are told of changes.
+        """
+        now = time.monotonic()
+        self._used.update((ref, now) for ref in refs & self._used.keys())
 
     def knows(self, ref: ObjectRef) -> bool:
         """True when the object is cached."""
@@ -61,17 +71,26 @@ class Polling:
 
     async def get(self, ref: ObjectRef) -> ApiObject | None:
         """The object; None when it does not exist. Raises ApiError."""
-        known, ttl_s = self._known.get(ref), self._ttl_s()
-        if known is not None and (_fixed(known) or time.monotonic() - known.at < ttl_s):
-            return known.object
+        valid = self._valid(ref)
+        old = valid.object if valid is not None else None
+        if valid is not None and old is not None and self._is_fresh(valid):
+            return old
         try:
             return await self._read_again(ref)
         except ApiError:
-            if ttl_s > 0 and known is not None and known.object is not None:
-                return known.object  # an old object is better than an error, as in the kubelet
+            if old is not None and self._ttl_s() > 0:
+                return old  # an old object is better than an error, as in the kubelet
             raise
 
+    def _valid(self, ref: ObjectRef) -> Known | None:
+        known = self._known.get(ref)
+        return known if known is not None and known.at > self._used[ref] else None
+
+    def _is_fresh(self, known: Known) -> bool:
+        return time.monotonic() - known.at < self._ttl_s()
+
     async def _read_again(self, ref: ObjectRef) -> ApiObject | None:
+        began = time.monotonic()
         try:
             found = await self._read(ref)
         except ApiError as error:
@@ -80,15 +99,17 @@ class Polling:
         self._errors.pop(ref, None)
         if ref in self._used:
             known = self._known.get(ref)
-            self._known[ref] = Known(found, time.monotonic())
+            self._known[ref] = Known(found, began)
             if known is not None and _version(found) != _version(known.object):
                 self._changed((ref,))
         return found
 
     async def _read_due(self) -> None:
         for ref in sorted(self._used):
-            known = self._known.get(ref)
-            if known is None or _fixed(known) or time.monotonic() - known.at < self._ttl_s():
+            if ref not in self._known:
+                continue
+            valid = self._valid(ref)
+            if valid is not None and self._is_fresh(valid):
                 continue
             try:
                 await self._read_again(ref)
@@ -102,10 +123,6 @@ class Polling:
     def errors(self) -> dict[ObjectRef, str]:
         """Errors of objects that cannot be read."""
         return dict(self._errors)
-
-
-def _fixed(known: Known) -> bool:
-    return known.object is not None and known.object.immutable
 
 
 def _version(found: ApiObject | None) -> str | None:

@@ -91,9 +91,11 @@ class ApiSource:
         if isinstance(self._strategy, Polling):
             self._strategy.start()
 
-    def use(self, refs: Iterable[ObjectRef]) -> None:
-        """Set the references of all pods."""
+    def use(self, refs: Iterable[ObjectRef], new: frozenset[ObjectRef]) -> None:
+        """Set the references of all pods; a pod did not have the `new` ones before."""
         self._strategy.use(frozenset(ref for ref in refs if ref.kind in DATA_KINDS and ref.name))
+        if isinstance(self._strategy, Polling):
+            self._strategy.expire(new)
 
     async def get(self, refs: Iterable[ObjectRef], *, fresh: bool) -> Answer:
         """Read objects; `fresh` skips caches. Errors are in the answer."""

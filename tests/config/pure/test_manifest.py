@@ -89,6 +89,12 @@ def test_all_violations_are_counted_and_the_first_is_named() -> None:
     )
 
 
+def test_static_pod_with_scheduling_gates_is_refused() -> None:
+    error = error_of(GOOD + "  schedulingGates:\n  - name: g\n")
+    assert error.field == "spec.nodeName"
+    assert error.problem == "Forbidden: cannot be set until all schedulingGates have been cleared"
+
+
 def test_alias_bomb_is_refused_before_it_grows() -> None:
     rows = ["a0: &a0 [x]"] + [f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, 12)]
     assert "aliases count once for each use" in error_of("\n".join(rows)).problem

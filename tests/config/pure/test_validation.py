@@ -169,6 +169,7 @@ def test_restart_rules_take_any_exit_codes():
         ("spec.securityContext", {"appArmorProfile": {"type": "Localhost", "localhostProfile": " x"}},
          "spec.securityContext.appArmorProfile.localhostProfile", "whitespace"),
         ("spec", {**GOOD["spec"], "hostnameOverride": "a", "setHostnameAsFQDN": True}, "spec.setHostnameAsFQDN", "hostnameOverride"),
+        ("spec", {**GOOD["spec"], "nodeName": "n", "schedulingGates": [{"name": "g"}]}, "spec.nodeName", "Forbidden: cannot be set until all schedulingGates"),
         ("spec.restartPolicy", "Forever", "spec.restartPolicy", '"Always", "OnFailure", "Never"'),
         ("spec.dnsPolicy", "None", "spec.dnsConfig.nameservers", "at least one"),
         ("spec.dnsConfig", {"nameservers": ["x"]}, "spec.dnsConfig.nameservers[0]", "valid IP"),

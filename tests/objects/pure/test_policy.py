@@ -99,6 +99,21 @@ def test_users() -> None:
     assert len(users) == 0
 
 
+def test_references_that_a_pod_did_not_have_are_new() -> None:
+    def set_(uid: str, *names: str, full: bool = False) -> set[str]:
+        pods = [PodObjects(pod_uid=uid, refs=tuple(ref(name) for name in names))]
+        return {one.name for one in users.set(pods, full=full)}
+
+    users = Users()
+    assert set_("1", "a", "b") == {"a", "b"}
+    assert set_("1", "a", "b", "c") == {"c"}
+    assert set_("2", "a", "c") == {"a", "c"}, "another pod has them"
+    assert set_("2", "a", "b", full=True) == {"b"}
+    assert set_("1", "a") == {"a"}, "the full list did not have the pod"
+    assert set_("1") == set()
+    assert set_("1", "a") == {"a"}
+
+
 def test_an_object_shows_no_data() -> None:
     one = ApiObject(ref=ref("a"), resource_version="1", data={"k": b"hunter2"})
     assert "hunter2" not in repr(one) + str(one) + f"{[one]}"

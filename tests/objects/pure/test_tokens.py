@@ -71,6 +71,17 @@ def test_token_is_used_for_a_while_by_a_clock_that_is_ahead(life_s: float, renew
     assert cache.fresh(WISH, ahead + renewed_after_s) is None
 
 
+def test_token_is_renewed_once_the_clock_is_set_back() -> None:
+    ahead, cache = ISSUED + 7200, tokens.TokenCache()
+    token = tokens.issued(answer(3600), 0.5, ahead)
+    cache.keep(WISH, token, ahead)
+    assert cache.fresh(WISH, ahead) == token
+    assert cache.fresh(WISH, ISSUED + 60) is None
+    assert cache.usable(WISH, ISSUED + 60) == token, "if the renewal fails"
+    cache.keep(WISH, token, ISSUED + 60)
+    assert cache.fresh(WISH, ISSUED + 61) == token
+
+
 @pytest.mark.parametrize(
     "bad",
     [
