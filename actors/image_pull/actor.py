@@ -42,7 +42,7 @@ from actors.image_pull.keyring import Credentials, Keyring, KeyringError
 from actors.image_pull.ledger import Ledger
 from actors.image_pull.plugins import Plugins, PodIdentity
 from actors.image_pull.policy import Present
-from actors.image_pull.verification import Answer, PullSecret, PullServiceAccount
+from actors.image_pull.verification import ALLOWED, Answer, PullSecret, PullServiceAccount
 from proto.common.token_bucket import TokenBucket
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import DropPulls, EnsureImage, ExpectImages, ImageEnsured, ImagesPresent, KeepPulls
@@ -98,10 +98,17 @@ class IncompleteImage(CriError):
 
 
 class Failed(NamedTuple):
-    """An inspection or a pull that failed."""
+    """The answer to a request that failed."""
 
     reason: str
     message: str
+
+
+class PullFailed(NamedTuple):
+    """A pull that failed. Requests that write the image's name in different ways share it."""
+
+    text: str
+    """The runtime's error."""
 
 
 class Pulled(NamedTuple):
@@ -137,7 +144,7 @@ class Pull:
     since: float
     before: str | Task[Present | Failed | None]
     """ID of the image with that name that was there before, empty without one; or the look for it."""
-    task: Task[Pulled | Failed] = field(init=False)
+    task: Task[Pulled | PullFailed] = field(init=False)
     askers: int = 0
     """Requests that wait for it."""
     is_called: bool = False
@@ -260,6 +267,7 @@ class ImagePull(Actor):
         try:
             ref = image_reference.parse(request.image)
         except image_reference.InvalidImageName as error:
+            _count(request, present=None, required=None)
             self._event(request, "Warning", "InspectFailed", str(error))
             raise Refused("InvalidImageName", str(error), retry=False) from None
         asked = Asked(request, ref)
@@ -269,12 +277,12 @@ class ImagePull(Actor):
         if found is None:
             return self.askers.serve(asked, self._find_or_pull(asked))
         answer = self.ledger.may_use(request.image, ref, found.image_ref)
-        if answer == "yes":
+        if answer in ALLOWED:
             return self._present(request, found)
         return self.askers.serve(asked, self._verify(asked, found, answer))
 
     def _present(self, request: EnsureImage, found: Present) -> ImageEnsured:
-        metrics.ENSURE_IMAGE.inc(request.policy.lower(), "true", "false")
+        _count(request, present=True, required=False)
         verified = bool(self.settings.image_pull_verification)
         self._event(request, "Normal", "Pulled", policy.present_message(request.image, verified=verified))
         return ImageEnsured(image_ref=found.image_ref, pulled=False, user=found.user)
@@ -294,34 +302,41 @@ class ImagePull(Actor):
         request, ref = asked.request, asked.ref
         found = await self._inspection(_variant(request, ref), request.annotations)
         if isinstance(found, Failed):
+            _count(request, present=None, required=None)
             self._event(request, "Warning", "InspectFailed", found.message)
             raise Refused(*found)
         if found is not None:
             answer = self.ledger.may_use(request.image, ref, found.image_ref)
             return await self._verify(asked, found, answer)
         if request.policy == "Never":
-            raise self._never(request)
+            raise self._never(request, present=False)
         return await self._pull_for(asked, "")
 
     async def _verify(self, asked: Asked, found: Present, answer: Answer) -> ImageEnsured:
         """Let the pod use a present image if it may; otherwise pull it with the pod's credentials."""
         request, ref = asked.request, asked.ref
         if answer == "credentials":
-            own = await self._pod_credentials(request, ref)
-            if isinstance(own.keyring, Failed):
-                raise Refused(*own.keyring)
+            try:
+                own = await self._pod_credentials(request, ref)
+                if isinstance(own.keyring, Failed):
+                    raise Refused(*own.keyring)
+            except Refused:
+                metrics.MUST_PULL_CHECKS.inc("error")
+                _count(request, present=True, required=None)
+                raise
             accounts: Iterable[PullServiceAccount] = ()
             if self.ledger.accounts(ref, found.image_ref):
                 accounts = (await self.plugins.credentials(ref.repository, _identity(request))).accounts.values()
-            answer = "yes" if await self.ledger.matches(ref, found.image_ref, own.held, accounts) else "no"
-        if answer == "yes":
+            answer = "recorded" if await self.ledger.matches(ref, found.image_ref, own.held, accounts) else "no"
+        if answer in ALLOWED:
             return self._present(request, found)
         if request.policy == "Never":
-            raise self._never(request)
+            raise self._never(request, present=True)
         return await self._pull_for(asked, found.image_ref)
 
-    def _never(self, request: EnsureImage) -> Refused:
-        metrics.ENSURE_IMAGE.inc(request.policy.lower(), "false", "false")
+    def _never(self, request: EnsureImage, *, present: bool) -> Refused:
+        """`present`: the image is there, but this pod may not use it. The message does not tell that."""
+        _count(request, present=present, required=True if present else None)
         message = policy.never_message(request.image)
         self._event(request, "Warning", "ErrImageNeverPull", message)
         return Refused("ErrImageNeverPull", message)
@@ -363,8 +378,7 @@ class ImagePull(Actor):
         """Pull the image. `present`: ID of that image on the node, empty without one; None when it is not known."""
         asked.require_wanted()
         request, ref = asked.request, asked.ref
-        is_present = "unknown" if present is None else "true" if present else "false"
-        metrics.ENSURE_IMAGE.inc(request.policy.lower(), is_present, "true")
+        _count(request, present=None if present is None else bool(present), required=True)
         began = time.monotonic()
         waits.on_behalf_of(waits.Subject(f"image/{ref.image}"))
         own = await self._pod_credentials(request, ref)
@@ -378,18 +392,19 @@ class ImagePull(Actor):
         self._event(request, "Normal", "Pulling", f'Pulling image "{request.image}"')
         await self.ledger.begin(request.image)
         found = await self._credentials(own.keyring, ref, _identity(request))
-        outcome: Pulled | Failed | None = found if isinstance(found, Failed) else None
+        outcome: Pulled | PullFailed | None = PullFailed(found.message) if isinstance(found, Failed) else None
         if isinstance(found, ToTry):
             outcome = await self._outcome(asked, found.tried, present)
         if outcome is None:
             raise asked.withdrawn()
         now = time.monotonic()
-        if isinstance(outcome, Failed):
+        if isinstance(outcome, PullFailed):
             await self.ledger.failed(request.image)
-            self._event(request, "Warning", "Failed", f'Failed to pull image "{request.image}": {outcome.message}')
-            self.back_off.failed(back_off_key, f"{outcome.reason}: {outcome.message}", now, tried)
-            self._record_back_off(back_off_key, ref.image, outcome.message, now)
-            raise Refused(*outcome)
+            self._event(request, "Warning", "Failed", f'Failed to pull image "{request.image}": {outcome.text}')
+            failed = Failed(*policy.pull_error(request.image, outcome.text))
+            self.back_off.failed(back_off_key, f"{failed.reason}: {failed.message}", now, tried)
+            self._record_back_off(back_off_key, ref.image, failed.message, now)
+            raise Refused(*failed)
         self.back_off.forget_old(now)
         self._waits.drop(back_off_key)
         image = outcome.image
@@ -408,7 +423,7 @@ class ImagePull(Actor):
 
     async def _outcome(
         self, asked: Asked, tried: tuple[Credentials, ...], present: str | None
-    ) -> Pulled | Failed | None:
+    ) -> Pulled | PullFailed | None:
         """Wait for the pull. None: the request was withdrawn."""
         request, ref = asked.request, asked.ref
         if asked.is_withdrawn:
@@ -486,8 +501,8 @@ class ImagePull(Actor):
         pull.task = self.spawn(self._pull(request, ref, key, pull), "pull")
         return pull
 
-    async def _pull(self, request: EnsureImage, ref: Reference, key: PullKey, pull: Pull) -> Pulled | Failed:
-        called: Task[Pulled | Failed] | None = None
+    async def _pull(self, request: EnsureImage, ref: Reference, key: PullKey, pull: Pull) -> Pulled | PullFailed:
+        called: Task[Pulled | PullFailed] | None = None
         try:
             queue = self._pull_queue(ref.registry)
             if queue is None:
@@ -510,7 +525,7 @@ class ImagePull(Actor):
             if all(one.registry != ref.registry for one in self.pulls.values()):
                 self.queues.pop(ref.registry, None)
 
-    async def _turn(self, pull: Task[Pulled | Failed]) -> None:
+    async def _turn(self, pull: Task[Pulled | PullFailed]) -> None:
         """Wait for the pull, at most TURN_S."""
         limit = self.sleep(TURN_S)
         try:
@@ -526,10 +541,10 @@ class ImagePull(Actor):
         width = self.settings.max_parallel_image_pulls
         return self.queues.setdefault("", Semaphore(width)) if width is not None else None
 
-    async def _pull_now(self, request: EnsureImage, key: PullKey, pull: Pull) -> Pulled | Failed:
+    async def _pull_now(self, request: EnsureImage, key: PullKey, pull: Pull) -> Pulled | PullFailed:
         began = time.monotonic()
         if not self.rate.try_take(began):
-            return Failed("ErrImagePull", policy.PULL_QPS_EXCEEDED)
+            return PullFailed(policy.PULL_QPS_EXCEEDED)
         image, sandbox = key.variant.image, _sandbox(request)
         spec = pb.ImageSpec(image=image, annotations=request.annotations)
         errors: list[str] = []
@@ -554,7 +569,7 @@ class ImagePull(Actor):
                 continue
             spec.image = image_ref
             return Pulled(image_ref, await self._pulled(key.variant, spec), time.monotonic() - began, one)
-        return Failed(*policy.pull_error(image, errors))
+        return PullFailed(policy.joined(errors))
 
     async def _pulled(self, variant: Variant, spec: pb.ImageSpec) -> Present | Failed:
         problem = "the runtime does not know it right after its pull"
@@ -563,6 +578,12 @@ class ImagePull(Actor):
         except CriError as error:
             found, problem = None, error.grpc_text()
         return found or Failed(CONFIG_ERROR, policy.inspect_message(variant.image, problem))
+
+
+def _count(request: EnsureImage, *, present: bool | None, required: bool | None) -> None:
+    """Count a request. None: it failed before that was known."""
+    labels = ["unknown" if one is None else str(one).lower() for one in (present, required)]
+    metrics.ENSURE_IMAGE.inc(request.policy.lower(), *labels)
 
 
 def _subject(request: EnsureImage) -> waits.Subject:

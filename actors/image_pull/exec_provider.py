@@ -7,7 +7,7 @@ import subprocess
 import time
 
 from actors.image_pull import providers
-from actors.image_pull.providers import Account, Answer, PluginError
+from actors.image_pull.providers import Account, Answer, PluginRunError
 from proto.common.machine import program
 from proto.common.machine.program import OutputTooLongError
 from proto.schema.credential_provider import CredentialProvider
@@ -25,7 +25,10 @@ def run(
     account: Account | None = None,
     timeout_s: float = TIMEOUT_S,
 ) -> Answer:
-    """Ask a plugin for the credentials of a repository, those of a service account if given. Raises PluginError."""
+    """Ask a plugin for the credentials of a repository, those of a service account if given.
+
+    Raises PluginRunError, and PluginError for an answer that cannot be used.
+    """
     who = f"error execing credential provider plugin {provider.name} for image {repository}"
     # A file in memory: a pipe could block here, for a plugin that reads nothing.
     with open(os.memfd_create("request"), "w+b") as request:
@@ -42,18 +45,18 @@ def run(
                 bufsize=0,
             )
         except OSError as error:
-            raise PluginError(f"{who}: {error.strerror}") from error
+            raise PluginRunError(f"{who}: {error.strerror}") from error
     try:
         output, errors = program.output(process, time.monotonic() + timeout_s, MAX_ERROR_BYTES)
     except TimeoutError:
-        raise PluginError(f"{who}: context deadline exceeded") from None
+        raise PluginRunError(f"{who}: context deadline exceeded") from None
     except OutputTooLongError:
-        raise PluginError(f"{who}: it wrote more than {program.MAX_OUTPUT_BYTES} bytes") from None
+        raise PluginRunError(f"{who}: it wrote more than {program.MAX_OUTPUT_BYTES} bytes") from None
     except OSError as error:
-        raise PluginError(f"{who}: {error.strerror}") from error
+        raise PluginRunError(f"{who}: {error.strerror}") from error
     finally:
         program.end(process)
     if process.returncode != 0:
         said = errors.decode(errors="replace").strip()
-        raise PluginError(f"{who}: exit status {process.returncode}: {said}")
+        raise PluginRunError(f"{who}: exit status {process.returncode}: {said}")
     return providers.answer(provider, repository, output, account)

@@ -1,6 +1,7 @@
 """Parses Docker configurations, and selects their credentials for an image. Pure.
 
-Covers Secrets of the types dockerconfigjson and dockercfg, the node's files, matching and order. Source:
+Covers Secrets of the types dockerconfigjson and dockercfg, the node's files, matching and order. As in Go's
+encoding/json, field names match without case, and the last value counts unless it is null. Source:
 pkg/credentialprovider of Kubernetes (keyring.go, config.go); https://kubernetes.io/docs/concepts/containers/images/.
 """
 
@@ -28,6 +29,8 @@ MOST_ENTRIES = 1000
 LONGEST_KEY = 253 + len(":65535") + 1024
 """Characters of a DNS name, a port and a path. A longer key or repository matches nothing."""
 _MOST_SHOWN = 100
+_TEXTS = ("username", "password", "email", "auth")
+"""Fields of an entry that must be text."""
 
 
 class Credentials(NamedTuple):
@@ -60,7 +63,17 @@ Read = Callable[[bytes], Entries]
 
 def docker_config_json(content: bytes) -> Entries:
     """Entries of a config.json, under `auths`. Raises KeyringError."""
-    return _entries(_object(content).get("auths") or {})
+    registries: dict[str, Any] = {}
+    for name, value in _object(content).items():
+        if name.lower() != "auths":
+            continue
+        if value is None:
+            registries.clear()
+        elif isinstance(value, dict):
+            registries.update(value)
+        else:
+            raise KeyringError("must be a JSON object of registries")
+    return _entries(registries)
 
 
 def docker_cfg(content: bytes) -> Entries:
@@ -87,9 +100,7 @@ def _object(content: bytes) -> dict[str, Any]:
     return value
 
 
-def _entries(plain: Any) -> dict[str, Credentials]:
-    if not isinstance(plain, dict):
-        raise KeyringError("must be a JSON object of registries")
+def _entries(plain: dict[str, Any]) -> dict[str, Credentials]:
     read = itertools.islice(plain.items(), MOST_ENTRIES + 1)
     return {registry: _credentials(registry[:_MOST_SHOWN], entry) for registry, entry in read}
 
@@ -100,13 +111,18 @@ def has_more(entries: Entries) -> bool:
 
 
 def _credentials(registry: str, entry: Any) -> Credentials:
-    values = entry if isinstance(entry, dict) else {}
-    username, password, auth = (values.get(name) or "" for name in ("username", "password", "auth"))
-    if not all(isinstance(value, str) for value in (username, password, auth)):
-        raise KeyringError(f"the entry of {registry} must hold text")
-    if auth:
-        username, password = _decoded(registry, auth)
-    return Credentials(username, password)
+    if entry is not None and not isinstance(entry, dict):
+        raise KeyringError(f"the entry of {registry} must be a JSON object")
+    texts = dict.fromkeys(_TEXTS, "")
+    for name, value in (entry or {}).items():
+        if (field := name.lower()) not in texts or value is None:
+            continue
+        if not isinstance(value, str):
+            raise KeyringError(f"the entry of {registry} must hold text")
+        texts[field] = value
+    if texts["auth"]:
+        return Credentials(*_decoded(registry, texts["auth"]))
+    return Credentials(texts["username"], texts["password"])
 
 
 def _decoded(registry: str, auth: str) -> tuple[str, str]:

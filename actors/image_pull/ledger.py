@@ -43,7 +43,12 @@ ARRIVES_S = 600.0
 CredentialsBySecret = Mapping[PullSecret, Credentials]
 """Credentials for an image, by the pod's Secrets."""
 
-CHECKS = {"yes": "credentialPolicyAllowed", "no": "mustAuthenticate", "found": "credentialRecordFound"}
+CHECKS: Mapping[Answer, str] = {
+    "yes": "credentialPolicyAllowed",
+    "recorded": "credentialRecordFound",
+    "no": "mustAuthenticate",
+    "unreadable": "error",
+}
 """Metric labels of the results, as in the kubelet."""
 
 
@@ -145,9 +150,12 @@ class Ledger:
         if not self._policy:
             return "yes"
         record = self._known.pulled.get(image_ref)
-        is_pulled = record is not None or self._unknown or self._is_intended(image, image_ref)
-        is_pulled = is_pulled or not self._known.broken.keys().isdisjoint((file_name(image), file_name(image_ref)))
-        answer = verification.may_use(self._policy, self._allowlist, ref.repository, record, is_pulled=is_pulled)
+        names = (file_name(image), file_name(image_ref))
+        is_unreadable = self._unknown or not self._known.broken.keys().isdisjoint(names)
+        is_pulled = record is not None or is_unreadable or self._is_intended(image, image_ref)
+        answer = verification.may_use(
+            self._policy, self._allowlist, ref.repository, record, is_pulled=is_pulled, is_unreadable=is_unreadable
+        )
         if answer != "credentials":
             metrics.MUST_PULL_CHECKS.inc(CHECKS[answer])
         return answer
@@ -174,7 +182,7 @@ class Ledger:
         record = self._known.pulled.get(image_ref)
         found = verification.matching_secret(record, ref.repository, secrets) if record is not None else None
         by_account = not self.accounts(ref, image_ref).isdisjoint(accounts)
-        metrics.MUST_PULL_CHECKS.inc(CHECKS["found" if found is not None or by_account else "no"])
+        metrics.MUST_PULL_CHECKS.inc(CHECKS["recorded" if found is not None or by_account else "no"])
         if record is None or found is None:
             return by_account
         known = record.credential_mapping[ref.repository].kubernetes_secrets

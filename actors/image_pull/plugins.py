@@ -13,7 +13,7 @@ from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
 from actors.image_pull import exec_provider, providers
 from actors.image_pull.keyring import MOST_ENTRIES, Credentials, Entries, Keyring, has_more
-from actors.image_pull.providers import Account, Answer, PluginError
+from actors.image_pull.providers import Account, Answer, PluginError, PluginRunError
 from actors.image_pull.verification import PullServiceAccount
 from proto.pods.objects import GetToken, ObjectRef
 from proto.schema import credential_provider
@@ -131,7 +131,7 @@ class Plugins:
             limit_s = exec_provider.TIMEOUT_S + MARGIN_S
             request = (self._bin_dir, provider, repository, account)
             answer: Answer = await self._actor.blocking(limit_s, exec_provider.run, *request)
-        except Exception:
+        except (PluginRunError, AskTimeout):
             metrics.CREDENTIAL_PLUGIN_ERRORS.inc(provider.name)
             raise
         finally:

@@ -141,10 +141,14 @@ def pull_error_text(code: str, details: str) -> str:
     return details if code == "Unknown" else f"rpc error: code = {code} desc = {details}"
 
 
-def pull_error(image: str, texts: Iterable[str]) -> tuple[str, str]:
-    """(reason, message) when the pull failed with all credentials; `texts`: an error for each."""
+def joined(texts: Iterable[str]) -> str:
+    """The error of a pull that failed with all credentials; `texts`: an error for each."""
     different = list(dict.fromkeys(texts))
-    text = different[0] if len(different) == 1 else f"[{', '.join(different)}]"
+    return different[0] if len(different) == 1 else f"[{', '.join(different)}]"
+
+
+def pull_error(image: str, text: str) -> tuple[str, str]:
+    """(reason, message) of a failed pull; `image`: the container's image name."""
     for reason, cause in (
         (REGISTRY_UNAVAILABLE, "the registry is unavailable"),
         (SIGNATURE_VALIDATION_FAILED, "the signature validation failed"),

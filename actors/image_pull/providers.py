@@ -24,6 +24,10 @@ class PluginError(Exception):
     """A plugin gave no credentials; the message never holds its standard output."""
 
 
+class PluginRunError(PluginError):
+    """A plugin could not be run, or its run failed."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """A plugin's answer. `key`: the image, registry or GLOBAL that it holds for; `keep_s`: seconds to cache it."""

@@ -24,8 +24,13 @@ MOST_SECRETS = 100
 
 Policy = Literal["", "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"]
 """Empty: nothing is recorded or verified (feature gate KubeletEnsureSecretPulledImages)."""
-Answer = Literal["yes", "no", "credentials"]
-"""Answer to a pod's use of an image; `credentials`: depends on its pull Secrets and its service account."""
+Answer = Literal["yes", "recorded", "no", "unreadable", "credentials"]
+"""Answer to a pod's use of an image.
+
+The policy allows it (`yes`), or the image's record does (`recorded`). The registry has to allow it (`no`), perhaps
+because the record is broken (`unreadable`). `credentials`: depends on the pod's pull Secrets and its service account.
+"""
+ALLOWED: frozenset[Answer] = frozenset({"yes", "recorded"})
 
 
 class PullSecret(msgspec.Struct, frozen=True, rename="camel", kw_only=True, order=True):
@@ -81,16 +86,27 @@ class PulledRecord(
 
 
 def may_use(
-    policy: Policy, allowlist: Iterable[str], repository: str, record: PulledRecord | None, *, is_pulled: bool
+    policy: Policy,
+    allowlist: Iterable[str],
+    repository: str,
+    record: PulledRecord | None,
+    *,
+    is_pulled: bool,
+    is_unreadable: bool = False,
 ) -> Answer:
-    """Decide for a present image. `is_pulled`: it has a record, perhaps a broken one, or an intent."""
+    """Decide for a present image.
+
+    `is_pulled`: it has a record, perhaps a broken one, or an intent. `is_unreadable`: its record or intent is broken.
+    """
     if not _is_verified(policy, allowlist, repository, is_pulled=is_pulled):
         return "yes"
-    allowed = record.credential_mapping.get(repository) if record is not None else None
+    if record is None:
+        return "unreadable" if is_unreadable else "no"
+    allowed = record.credential_mapping.get(repository)
     if allowed is None:
         return "no"
     if allowed.node_pods_accessible:
-        return "yes"
+        return "recorded"
     return "credentials" if allowed.kubernetes_secrets or allowed.kubernetes_service_accounts else "no"
 
 

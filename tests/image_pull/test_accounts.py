@@ -19,7 +19,7 @@ from proto.schema.credential_provider import CredentialProvider, TokenAttributes
 from proto.wire.message import Message
 from tests.harness import ActorProcess, actor_process
 from tests.image_pull.fake import FakeImages
-from tests.image_pull.test_actor import PRIVATE, ensure, records, refused
+from tests.image_pull.test_actor import PRIVATE, counts, ensure, records, refused
 from tests.image_pull.test_providers import PROVIDER, config
 
 ROLE = "example.com/role"
@@ -112,6 +112,18 @@ def test_answer_is_kept_for_one_token_where_it_is_the_token(tmp_path: Path) -> N
         for pod in ("a", "b", "a"):
             assert one.actor.ask(of("builder", pod, "Always")).pulled
         assert [run["serviceAccountToken"] for run in one.runs()] == ["token of a", "token of b"]
+
+
+ERRORS = "kubelet_credential_provider_plugin_errors_total"
+
+
+def test_only_failed_runs_of_a_plugin_are_counted(tmp_path: Path) -> None:
+    with world(tmp_path, {}, ANSWER | {"apiVersion": "other/v1"}) as one:
+        assert refused(one.actor, of("builder", "a"))[0] == "ErrImagePull"
+        assert (len(one.runs()), counts(one.actor, ERRORS)) == (1, {})
+        (tmp_path / "bin" / "plugin").write_text("#!/bin/sh\nexit 1\n")
+        assert refused(one.actor, of("builder", "b"))[0] == "ErrImagePull"
+        assert counts(one.actor, ERRORS) == {("plugin",): 1}
 
 
 @pytest.mark.parametrize("required", [True, False])

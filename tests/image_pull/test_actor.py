@@ -182,6 +182,26 @@ def test_a_failed_pull_backs_off_for_that_pod_only(actor: ActorProcess, images: 
     ]
 
 
+def test_error_of_a_shared_pull_names_each_image_as_written(actor: ActorProcess, images: FakeImages) -> None:
+    error = "SignatureValidationFailed: bar"
+    images.failures["typo:latest"] = (grpc.StatusCode.UNKNOWN, error)
+    gate = images.hold("typo:latest")
+    with ThreadPoolExecutor(2) as pool:
+        written = {
+            name: pool.submit(refused, actor, ensure(name, "Always", pod=name)) for name in ("typo", "typo:latest")
+        }
+        wait_for(lambda: actor.ask(Describe()).state["requests"] == 2, what="both wait for the pull")
+        gate.set()
+        for name, one in written.items():
+            message = f"image pull failed for {name} because the signature validation failed: bar"
+            assert one.result() == ("SignatureValidationFailed", message)
+    assert images.calls["PullImage", "typo:latest"] == 1
+    failed = {message for _, reason, message in said(actor, 4) if reason == "Failed"}
+    assert failed == {f'Failed to pull image "{name}": {error}' for name in written}
+    backing_off = 'Back-off pulling image "typo": SignatureValidationFailed: image pull failed for typo because'
+    assert refused(actor, ensure("typo", "Always", pod="typo"))[1].startswith(backing_off)
+
+
 def test_back_off_ends(images: FakeImages) -> None:
     images.failures[IMAGE] = (grpc.StatusCode.UNAVAILABLE, "later")
     with actor_process(
@@ -197,6 +217,28 @@ def test_back_off_ends(images: FakeImages) -> None:
                 return False
 
         wait_for(pulled, 20)
+
+
+def counts(actor: ActorProcess, name: str) -> dict[tuple[str, ...], float]:
+    """Values of a counter, by labels."""
+    return {tuple(labels): value for labels, (value,) in actor.ask(GetMetrics()).samples.get(name, ())}
+
+
+REQUESTS = "kubelet_image_manager_ensure_image_requests_total"
+CHECKED = "kubelet_imagemanager_image_mustpull_checks_total"
+
+
+def test_requests_that_fail_early_are_counted(actor: ActorProcess, images: FakeImages) -> None:
+    """By pull policy, presence, and whether a pull is required."""
+    images.failures["broken:1"] = (grpc.StatusCode.INTERNAL, "boom")
+    assert refused(actor, ensure("Bad Name", "Always"))[0] == "InvalidImageName"
+    assert refused(actor, ensure("broken:1"))[0] == "ImageInspectError"
+    assert refused(actor, ensure("none:1", "Never"))[0] == "ErrImageNeverPull"
+    assert counts(actor, REQUESTS) == {
+        ("always", "unknown", "unknown"): 1,
+        ("ifnotpresent", "unknown", "unknown"): 1,
+        ("never", "false", "unknown"): 1,
+    }
 
 
 def test_runtime_failure_is_inspect_error_and_retried(actor: ActorProcess, images: FakeImages) -> None:
@@ -451,6 +493,10 @@ def packed(password: str) -> str:
     return base64.b64encode(f"u:{password}".encode("latin-1")).decode()
 
 
+INVALID = "no base64"
+"""Password of a Secret that cannot be used."""
+
+
 def with_secrets(actor: ActorProcess, **passwords: str) -> None:
     """Pull Secrets of that name for registry.example, with that password of the user u, in Latin-1."""
 
@@ -465,7 +511,7 @@ def with_secrets(actor: ActorProcess, **passwords: str) -> None:
                     secret_type="kubernetes.io/dockerconfigjson",
                     data={
                         ".dockerconfigjson": json.dumps(
-                            {"auths": {"registry.example": {"auth": packed(password)}}}
+                            {"auths": {"registry.example": {"auth": "!" if password is INVALID else packed(password)}}}
                         ).encode()
                     },
                 )
@@ -539,6 +585,29 @@ def test_policy_never_hides_images_pulled_with_other_credentials(guarded: ActorP
     assert refused(guarded, of_pod("c", policy="Never")) == ("ErrImageNeverPull", message)
 
 
+def test_checks_of_a_present_image_are_counted(guarded: ActorProcess) -> None:
+    with_secrets(guarded, good="right", invalid=INVALID)
+    assert guarded.ask(of_pod("a", "good")).pulled is True
+    assert refused(guarded, of_pod("b", policy="Never"))[0] == "ErrImageNeverPull"
+    assert counts(guarded, CHECKED) == {("mustAuthenticate",): 1}
+    assert refused(guarded, of_pod("c", "good", "invalid"))[0] == "ErrImagePull"
+    assert counts(guarded, CHECKED) == {("mustAuthenticate",): 1, ("error",): 1}
+    assert counts(guarded, REQUESTS) == {
+        ("ifnotpresent", "false", "true"): 1,
+        ("never", "true", "true"): 1,
+        ("ifnotpresent", "true", "unknown"): 1,
+    }
+
+
+def test_image_without_credentials_counts_by_its_record(actor: ActorProcess, images: FakeImages) -> None:
+    images.add("preloaded:1")
+    actor.ask(ensure("preloaded:1"))
+    assert counts(actor, CHECKED) == {("credentialPolicyAllowed",): 1}
+    actor.ask(ensure("busybox"))
+    actor.ask(ensure("busybox"))
+    assert counts(actor, CHECKED) == {("credentialPolicyAllowed",): 1, ("credentialRecordFound",): 1}
+
+
 def test_pull_records_survive_a_kill(guarded: ActorProcess) -> None:
     guarded.ask(of_pod("a", "good"))
     guarded.restart()
@@ -576,6 +645,7 @@ def test_damaged_intent_stays_until_a_pull_succeeds(guarded: ActorProcess, image
     guarded.start()
     for pod in ("c", "d"):
         assert refused(guarded, of_pod(pod))[0] == "ErrImagePull"
+    assert counts(guarded, CHECKED) == {("error",): 2}
     assert guarded.ask(of_pod("b", "good")).pulled is True
     assert list(directory.iterdir()) == []
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from actors.image_pull import exec_provider, providers
-from actors.image_pull.providers import Answer, Cache, PluginError
+from actors.image_pull.providers import Answer, Cache, PluginError, PluginRunError
 from proto.schema.credential_provider import CredentialProvider, ExecEnvVar, ProviderConfigError, load, pattern_problem
 from tests.harness import Stalls, alive, wait_for
 
@@ -253,17 +253,18 @@ def test_an_older_plugin_is_asked_in_its_own_version(place: Path, version: str) 
 
 
 @pytest.mark.parametrize(
-    ("script", "problem"),
+    ("script", "problem", "kind"),
     [
-        ("echo no way >&2; exit 3", "plugin plugin for image x.r.io/a: exit status 3: no way"),
-        ("echo {}", "did not match expected apiVersion"),
-        ("kill -9 $$", "exit status -9"),
+        ("echo no way >&2; exit 3", "plugin plugin for image x.r.io/a: exit status 3: no way", PluginRunError),
+        ("echo {}", "did not match expected apiVersion", PluginError),
+        ("kill -9 $$", "exit status -9", PluginRunError),
     ],
 )
-def test_a_plugin_that_fails(place: Path, script: str, problem: str) -> None:
+def test_a_plugin_that_fails(place: Path, script: str, problem: str, kind: type[PluginError]) -> None:
     program(place, script)
-    with pytest.raises(PluginError, match=problem):
+    with pytest.raises(PluginError, match=problem) as raised:
         run(place)
+    assert raised.type is kind
 
 
 def test_a_plugin_that_hangs_is_killed_with_its_children(place: Path) -> None:

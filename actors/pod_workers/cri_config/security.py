@@ -169,7 +169,7 @@ def app_armor_profile(pod: Pod, container: Container) -> AppArmorProfile | None:
         return AppArmorProfile(type="RuntimeDefault")
     if annotated == "unconfined":
         return AppArmorProfile(type="Unconfined")
-    if annotated.startswith("localhost/") and annotated != "localhost/":
+    if annotated.startswith("localhost/"):  # admission rejects an empty name
         return AppArmorProfile(type="Localhost", localhost_profile=annotated.removeprefix("localhost/"))
     return (pod.spec.security_context or _NO_POD_CONTEXT).app_armor_profile
 

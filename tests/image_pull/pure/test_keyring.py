@@ -90,12 +90,33 @@ def test_several_keyrings_go_in_order_and_each_credential_once() -> None:
         ({"auth": "dXNl\r\ncjpw\n"}, ("user", "p")),
         ({"auth": "dXNlcj\r\npwcA\n==\n"}, ("user", "pp")),
         ({"auth": b64("u:p"), "username": "x", "password": "y"}, ("u", "p")),
+        ({"Username": "u", "PASSWORD": "p"}, ("u", "p")),
+        ({"Auth": b64("u:p"), "username": "x"}, ("u", "p")),
+        ({"username": "x", "Username": "u", "password": "p"}, ("u", "p")),
+        ({"Username": "x", "username": "u", "password": "p", "Password": None}, ("u", "p")),
+        ({"username": "u", "password": "p", "email": None, "identitytoken": 5}, ("u", "p")),
         ({}, ("", "")),
+        (None, ("", "")),
     ],
 )
-def test_an_entry(entry: dict[str, Any], expected: tuple[str, str]) -> None:
-    assert keyring.docker_config_json(json.dumps({"auths": {"r.io": entry}}).encode()) == {"r.io": expected}
+def test_an_entry(entry: dict[str, Any] | None, expected: tuple[str, str]) -> None:
+    for name in ("auths", "Auths"):
+        assert keyring.docker_config_json(json.dumps({name: {"r.io": entry}}).encode()) == {"r.io": expected}
     assert keyring.docker_cfg(json.dumps({"r.io": entry}).encode()) == {"r.io": expected}
+
+
+@pytest.mark.parametrize(
+    ("content", "registries"),
+    [
+        ('{"auths": {"a.io": {}}, "Auths": {"b.io": {}}}', ["a.io", "b.io"]),
+        ('{"auths": {"A.io": {}, "a.io": {}}}', ["A.io", "a.io"]),
+        ('{"auths": {"a.io": {}}, "AUTHS": null, "Auths": {"b.io": {}}}', ["b.io"]),
+        ('{"auths": null}', []),
+        ("{}", []),
+    ],
+)
+def test_registries_of_a_configuration(content: str, registries: list[str]) -> None:
+    assert list(keyring.docker_config_json(content.encode())) == registries
 
 
 @pytest.mark.parametrize(
@@ -109,6 +130,11 @@ def test_an_entry(entry: dict[str, Any], expected: tuple[str, str]) -> None:
         (json.dumps({"auths": {"r.io": {"auth": "\n"}}}), "the auth of r.io must be formatted as base64"),
         (json.dumps({"auths": {"r.io": {"auth": "dXNl cjpw"}}}), "the auth of r.io must be formatted as base64"),
         ('{"auths": {"r.io": {"password": 5}}}', "the entry of r.io must hold text"),
+        ('{"auths": {"r.io": {"email": false}}}', "the entry of r.io must hold text"),
+        ('{"auths": {"r.io": {"username": "u", "Username": 0}}}', "the entry of r.io must hold text"),
+        ('{"auths": {"r.io": "hunter2"}}', "the entry of r.io must be a JSON object"),
+        ('{"auths": {"r.io": []}}', "the entry of r.io must be a JSON object"),
+        ('{"auths": false}', "must be a JSON object of registries"),
     ],
 )
 def test_invalid_configuration_error_does_not_show_content(content: str, problem: str) -> None:

@@ -79,12 +79,12 @@ def test_rate_lets_a_burst_through_and_then_qps() -> None:
     ],
 )
 def test_reason_and_message_of_a_failed_pull(code: str, details: str, expected: tuple[str, str]) -> None:
-    assert policy.pull_error("a:1", [policy.pull_error_text(code, details)]) == expected
+    assert policy.pull_error("a:1", policy.pull_error_text(code, details)) == expected
 
 
 def test_failed_pull_lists_each_registry_answer_once() -> None:
-    assert policy.pull_error("a:1", ["denied", "denied"]) == ("ErrImagePull", "denied")
-    assert policy.pull_error("a:1", ["denied", "late", "denied"]) == ("ErrImagePull", "[denied, late]")
+    assert policy.joined(["denied", "denied"]) == "denied"
+    assert policy.joined(["denied", "late", "denied"]) == "[denied, late]"
 
 
 def test_back_off_holds_for_the_tried_credentials_only() -> None:

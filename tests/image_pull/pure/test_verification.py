@@ -44,13 +44,14 @@ BY_ACCOUNT = PullCredentials(kubernetes_service_accounts=(ACCOUNT,))
         ("NeverVerify", True, None, "yes"),
         ("NeverVerifyPreloadedImages", False, None, "yes"),
         ("NeverVerifyPreloadedImages", True, None, "no"),
-        ("NeverVerifyPreloadedImages", True, ANYBODY, "yes"),
+        ("NeverVerifyPreloadedImages", True, ANYBODY, "recorded"),
         ("NeverVerifyPreloadedImages", True, BY_SECRET, "credentials"),
         ("AlwaysVerify", True, BY_ACCOUNT, "credentials"),
         ("AlwaysVerify", False, None, "no"),
-        ("AlwaysVerify", True, ANYBODY, "yes"),
+        ("AlwaysVerify", True, ANYBODY, "recorded"),
         ("AlwaysVerify", True, PullCredentials(), "no"),
         ("NeverVerifyAllowlistedImages", True, None, "no"),
+        ("NeverVerifyAllowlistedImages", True, ANYBODY, "recorded"),
         ("NeverVerifyAllowlistedImages", True, BY_SECRET, "credentials"),
     ],
 )
@@ -59,6 +60,23 @@ def test_policy_and_record_decide_about_a_present_image(
 ) -> None:
     found = record(allowed) if allowed is not None else None
     assert may_use(policy, ("other.example/*",), REPOSITORY, found, is_pulled=is_pulled) == answer
+
+
+@pytest.mark.parametrize(
+    ("policy", "allowed", "answer"),
+    [
+        ("NeverVerify", None, "yes"),
+        ("NeverVerifyPreloadedImages", None, "unreadable"),
+        ("AlwaysVerify", None, "unreadable"),
+        ("AlwaysVerify", ANYBODY, "recorded"),
+        ("AlwaysVerify", PullCredentials(), "no"),
+    ],
+)
+def test_damaged_files_count_only_without_a_record(
+    policy: verification.Policy, allowed: PullCredentials | None, answer: str
+) -> None:
+    found = record(allowed) if allowed is not None else None
+    assert may_use(policy, (), REPOSITORY, found, is_pulled=True, is_unreadable=True) == answer
 
 
 @pytest.mark.parametrize(

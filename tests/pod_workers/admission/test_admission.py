@@ -471,6 +471,15 @@ def test_a_node_with_everything(context, problem):
     assert judged(one, node=node) == expected
 
 
+@pytest.mark.parametrize("name", ["", " "])
+@pytest.mark.parametrize("of_pod", [{}, profile("RuntimeDefault")], ids=["alone", "beside the pod's profile"])
+def test_annotated_localhost_profile_without_a_name(name, of_pod):
+    node = NodeInfo("vm", LABELS, NODE.allocatable, app_armor=True)
+    one = pod(metadata={"annotations": {ANNOTATION: f"localhost/{name}"}}, securityContext=of_pod)
+    problem = f'Cannot enforce AppArmor: invalid localhost apparmor profile name: "{name}"'
+    assert judged(one, node=node) == ("AppArmor", problem)
+
+
 # Pressure
 
 BEARS_IT = {"key": "node.kubernetes.io/memory-pressure", "operator": "Exists"}
