@@ -68,6 +68,11 @@ ENDLESS = ("/hang", "/drip")
         ("/redirect//status/500", "Liveness probe failed: HTTP probe failed with statuscode: 500"),
         ("/elsewhere", r"Readiness probe warning: Probe terminated redirects, Response body: <a href>Found</"),
         ("/moved", r"Readiness probe warning: Probe terminated redirects, Response body: here"),
+        (
+            "/redirect/ftp://127.0.0.1/x",
+            'Liveness probe failed: Get "ftp://127.0.0.1/x": unsupported protocol scheme "ftp"',
+        ),
+        ("/redirect/http://127.0.0.1:bad/x", r'Liveness .*: failed to parse Location header "http://127.0.0.1:bad/x"'),
         ("/loop", r'Liveness probe failed: Get "http://127.0.0.1:\d+/loop": stopped after 10 redirects'),
         (
             "/hang",

@@ -12,7 +12,7 @@ from typing import Literal
 import h11
 
 from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
-from actors._net.probing.target import Url
+from actors._net.probing.target import Url, has_scheme, redirected
 from proto.v1 import HTTPHeader
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -152,17 +152,30 @@ class Exchange:
         return f"net/http: HTTP/1.x transport connection broken: {said}"
 
 
-def redirect_of(target: Url | None, first_host: str, hops: int) -> Url | None:
-    """The URL of the next request after a redirect; None when the answer is final.
+def redirect_of(url: Url, location: str, first_host: str, hops: int) -> Url | None:
+    """The URL of the next request after a redirect from `url`; None when the answer is final.
 
     Only redirects within the first host are followed: any other redirect proves the container alive.
-    `hops`: redirects that were followed. Raises BadResponse when ten requests have been sent.
+    `location`: empty when the answer is no redirect. `hops`: redirects that were followed.
+    Raises BadResponse when Location is not a URL, or when ten requests have been sent.
     """
-    if target is None or target.host != first_host:
+    if not location:
+        return None
+    target = redirected(url, location)
+    if target is None:
+        raise BadResponse(f'failed to parse Location header "{location[:200]}"')
+    if target.host != first_host:
         return None
     if hops + 1 >= _MAX_REQUESTS:
         raise BadResponse("stopped after 10 redirects")
     return target
+
+
+def redirect_headers(headers: Sequence[HTTPHeader], location: str) -> Sequence[HTTPHeader]:
+    """The given headers for the request after a redirect. As in Go, only a Location without a scheme keeps Host."""
+    if has_scheme(location):
+        return [header for header in headers if header.name.lower() != "host"]
+    return headers
 
 
 def judge(answer: Exchange) -> Outcome:

@@ -9,7 +9,7 @@ from actors._net.probing import http
 from actors._net.probing.connection import Connection, Failed, Wait
 from actors._net.probing.outcome import Outcome
 from actors._net.probing.poller import Poller
-from actors._net.probing.target import Url, joined, redirected
+from actors._net.probing.target import DEFAULT_PORTS, Url, joined
 from proto.common.logs import Limited
 from proto.v1 import HTTPHeader
 
@@ -147,18 +147,21 @@ class HttpProbe(TcpProbe):
             if state == "complete":
                 return self._verdict(self._answer)
             if state == "head":
-                target = redirected(self._url, self._answer.location) if self._answer.location else None
-                if (next_url := http.redirect_of(target, self._first_host, self._hops)) is not None:
-                    self._follow(next_url)
+                target = http.redirect_of(self._url, self._answer.location, self._first_host, self._hops)
+                if target is not None:
+                    self._follow(target)
                     return None
                 self._stage = "body"
             else:
                 self._answer.take(connection.receive())
 
     def _follow(self, url: Url) -> None:
-        """Request the redirect's URL on a new connection. The body of the redirect is not read."""
+        """Request the redirect's URL on a new connection. The body of the redirect is not read. Raises BadResponse."""
         self._hops += 1
         self._url, self._peer = url, joined(self._address, url.port)
+        if url.scheme not in DEFAULT_PORTS:
+            raise http.BadResponse(f'unsupported protocol scheme "{url.scheme}"')
+        self._headers = http.redirect_headers(self._headers, self._answer.location)
         self._close()
         self._begin()
         self._open(self._address, url.port)

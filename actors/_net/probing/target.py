@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from ipaddress import ip_address
 from typing import NamedTuple
@@ -11,6 +12,14 @@ from proto.v1 import ContainerPort, HTTPGetAction
 
 _URL_CHARACTERS = "/%?&=;:@!$'()*+,~[]#"
 """Characters of a manifest's path that are not escaped, because it may have a query and its own escapes."""
+_UNPARSED_CHARACTERS = "/:@&=+$,;~"
+"""Characters that Go leaves in a path which it escapes as a whole."""
+_BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
+_SCHEME_AND_HOST = re.compile(
+    r"(?:[A-Za-z][A-Za-z0-9+.-]*://|//(?!/))(?:\[[0-9A-Fa-f:.]+\]|[\w.-]*)(?::[0-9]*)?(?=/|\Z)"
+)
+"""The scheme and host with which a manifest's path may begin. The kubelet replaces them by its own."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
 
 
@@ -19,7 +28,7 @@ class BadTarget(ValueError):
 
 
 class Url(NamedTuple):
-    """An absolute http or https URL."""
+    """An absolute URL: http or https, or of any scheme when an answer redirects to it."""
 
     scheme: str
     host: str
@@ -70,18 +79,34 @@ def url_of(action: HTTPGetAction, pod_ip: str, ports: Sequence[ContainerPort]) -
     if not host:
         raise BadTarget("the pod has no address yet")
     port = resolve_port(action.port, ports)
-    path = quote(action.path or "/", safe=_URL_CHARACTERS).partition("#")[0]
-    return Url(scheme, host, port, path if path.startswith("/") else f"/{path}", joined(host, port))
+    return Url(scheme, host, port, _request_target(action.path or "/"), joined(host, port))
+
+
+def _request_target(text: str) -> str:
+    """The path and query of a manifest's path, as the kubelet requests them."""
+    reference, _, fragment = text.partition("#")
+    path, mark, query = reference.partition("?")
+    if _BAD_ESCAPE.search(path) or _BAD_ESCAPE.search(fragment):  # not a URL: all of it is the path
+        target = quote(text, safe=_UNPARSED_CHARACTERS)
+    else:
+        given = _SCHEME_AND_HOST.match(path)
+        target = quote(path[given.end() if given else 0 :] + mark + query, safe=_URL_CHARACTERS)
+    return target if target.startswith("/") else f"/{target}"
+
+
+def has_scheme(location: str) -> bool:
+    """True when a Location is an absolute URL. `//host/path` is not, as in Go."""
+    return bool(_SCHEME.match(location))
 
 
 def redirected(url: Url, location: str) -> Url | None:
-    """The URL of a redirect; None when a probe cannot request it."""
+    """The URL of a redirect, of any scheme and maybe without a host; None when Location is not a URL."""
     try:
         parts = urlsplit(urljoin(str(url), location))
         port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
     except ValueError:
         return None
-    if not port or not parts.hostname:
+    if _BAD_ESCAPE.search(parts.path):
         return None
     path = quote(parts.path or "/", safe=_URL_CHARACTERS) + (
         f"?{quote(parts.query, safe=_URL_CHARACTERS)}" if parts.query else ""

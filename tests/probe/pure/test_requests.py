@@ -1,0 +1,66 @@
+"""The requests of HTTP probes and hooks: the first one, and those after redirects."""
+
+import pytest
+
+from actors._net.probing.http import BadResponse, redirect_headers, redirect_of, request_headers
+from actors._net.probing.target import Url, url_of
+from proto.v1 import HTTPGetAction, HTTPHeader
+
+URL = Url("http", "10.0.0.1", 8080, "/", "10.0.0.1:8080")
+
+
+@pytest.mark.parametrize(
+    ("path", "target"),  # the targets are those of the kubelet's formatURL
+    [
+        ("/a?b?c", "/a?b?c"),
+        ("/a#f", "/a"),
+        ("//foo/bar", "/bar"),
+        ("//foo?x=1", "/?x=1"),
+        ("//", "/"),
+        ("//[::1]:80/x", "/x"),
+        ("http://localhost:8080/healthz?x", "/healthz?x"),
+        ("///foo/bar", "///foo/bar"),
+        ("//foo:bad/x", "//foo:bad/x"),
+        ("//fo o/x", "//fo%20o/x"),
+        ("/a//b", "/a//b"),
+        ("/100%", "/100%25"),
+        ("/a%20b%4", "/a%2520b%254"),
+        ("/a%zz?x=1#y", "/a%25zz%3Fx=1%23y"),
+        ("/a#%zz", "/a%23%25zz"),
+        ("//foo/a%zz(b)", "//foo/a%25zz%28b%29"),
+        ("/a%20b?x=100%", "/a%20b?x=100%"),
+    ],
+)
+def test_odd_path_gives_the_kubelets_request(path: str, target: str) -> None:
+    url = url_of(HTTPGetAction(port=8080, path=path), "10.0.0.1", ())
+    assert url == URL._replace(path=target)
+
+
+@pytest.mark.parametrize(
+    ("location", "host"),
+    [
+        ("/new", b"foo"),
+        ("new", b"foo"),
+        ("//10.0.0.1:8080/new", b"foo"),
+        ("http://10.0.0.1:8080/new", b"10.0.0.1:8080"),
+        ("HTTP://10.0.0.1:8080/new", b"10.0.0.1:8080"),
+    ],
+)
+def test_redirect_to_an_absolute_url_ends_a_given_host(location: str, host: bytes) -> None:
+    given = (HTTPHeader(name="hOst", value="foo"), HTTPHeader(name="X-Other", value="a"))
+    url = redirect_of(URL, location, URL.host, 0)
+    assert url == URL._replace(path="/new")
+    sent = request_headers(url, redirect_headers(given, location))
+    assert [value for name, value in sent if name == b"Host"] == [host]
+    assert (b"X-Other", b"a") in sent
+
+
+@pytest.mark.parametrize("location", ["http://10.0.0.1:bad/x", "http://elsewhere:bad/x", "http://[::1/x", "/100%"])
+def test_location_that_is_no_url_fails_the_probe(location: str) -> None:
+    with pytest.raises(BadResponse, match="failed to parse Location header"):
+        redirect_of(URL, location, URL.host, 0)
+
+
+@pytest.mark.parametrize("location", ["", "ftp://elsewhere/x", "mailto:x"])
+def test_answer_without_a_redirect_within_the_host_is_final(location: str) -> None:
+    assert redirect_of(URL, location, URL.host, 0) is None
