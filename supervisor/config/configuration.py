@@ -4,20 +4,20 @@ A flag wins over a drop-in, a drop-in over the file, the file over the default. 
 a flag's maps replace. Feature gates always merge. The source of each value is recorded. The module only reads files,
 and loads YAML for that.
 
-There are three differences to the kubelet. Without --config, the file's defaults apply, because the flags' defaults
-would allow anonymous requests. The default thresholds of evictionHard apply without a file too. And a drop-in may
-switch off a gate that a default depends on; the kubelet then refuses its own default.
+There are four differences to the kubelet. Without --config, the file's defaults apply, because the flags' defaults
+would allow anonymous requests. The default thresholds of evictionHard apply without a file too. A drop-in may
+switch off a gate that a default depends on; the kubelet then refuses its own default. And a drop-in may repeat a key,
+with a note; the kubelet refuses that drop-in.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import msgspec
 
-from proto.agent.settings import DEFAULT_EVICTION_HARD
 from supervisor.config.flags import table
 from supervisor.config.kubeletconfig import defaults, loading, validation
 from supervisor.config.kubeletconfig.fields import without_effect
@@ -25,7 +25,7 @@ from supervisor.config.kubeletconfig.problems import ConfigurationError, Origin,
 from supervisor.config.kubeletconfig.typed import decode, schema
 from supervisor.config.kubeletconfig.typed.scalars import ConversionError
 from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
-from supervisor.config.kubeletconfig.validation import eviction
+from supervisor.config.kubeletconfig.validation import eviction, network
 from supervisor.config.layers import EMPTY, Layer, merge, of_file, replaced, within
 
 EXTENSION = ".conf"
@@ -55,7 +55,8 @@ class Effective(NamedTuple):
 def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "", *, strict: bool = False) -> Effective:
     """The configuration of plain flag values by field, a file and a directory of drop-ins.
 
-    Unknown fields and repeated keys are notes, as for the kubelet; when `strict`, they are errors.
+    Unknown fields and repeated keys are notes; when `strict`, they are errors. The kubelet refuses repeated keys of a
+    drop-in, too.
     Raises ConfigurationError with all errors: first those of single files, and without such, those of the whole.
     """
     files, notes = _files(config, config_dir)
@@ -65,7 +66,8 @@ def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "", *
     if errors:
         raise ConfigurationError(errors)
     base, patches = (files[0], files[1:]) if config else (None, files)
-    layer = merge(EMPTY, of_file(base)) if base else EMPTY
+    layer = _with_thresholds(merge(EMPTY, of_file(base)) if base else EMPTY)
+    notes += [note for loaded in patches for note in _unmerged_thresholds(loaded)]
     if patches:
         layer = _with_defaults(layer, base.config if base else KubeletConfiguration())
     for loaded in patches:
@@ -79,8 +81,13 @@ def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "", *
     notes += [*layer.notes, *effective.notes]
     found = [*validation.warnings(effective.config), *without_effect(effective.config)]
     found = located(found, effective.sources)
+    config_now = msgspec.structs.replace(
+        effective.config,
+        eviction_hard=eviction.hard(effective.config),
+        healthz_bind_address=network.healthz_ip(effective.config),
+    )
     return effective._replace(
-        config=msgspec.structs.replace(effective.config, eviction_hard=eviction.hard(effective.config)),
+        config=config_now,
         notes=(*notes, *(str(one) for one in found if not one.is_remark)),
         remarks=tuple(str(one) for one in found if one.is_remark),
     )
@@ -98,7 +105,7 @@ def _files(config: str, config_dir: str) -> tuple[list[loading.Loaded], list[str
         )
         raise ConfigurationError([*(files[0].errors if files else ()), problem]) from error
     notes = [f"{file_name(name)}: ignored, a drop-in has to end in {EXTENSION}" for name in others]
-    return files + [loading.load(name) for name in names], notes
+    return files + [loading.load(name, drop_in=True) for name in names], notes
 
 
 def drop_ins(directory: str) -> tuple[list[str], list[str]]:
@@ -126,18 +133,26 @@ def drop_ins(directory: str) -> tuple[list[str], list[str]]:
 def _with_defaults(layer: Layer, config: KubeletConfiguration) -> Layer:
     """Add the defaults that drop-ins find, as the kubelet does.
 
-    Those are the default thresholds, to which drop-ins add, unless the file has its own. And those are defaults that
-    depend on other fields: a drop-in that sets such a field does not change them.
+    Those are defaults that depend on other fields: a drop-in that sets such a field does not change them.
     """
     settled = defaults.before_drop_ins(config)
     # A written zero means the default, and has no source then.
     sources = {field: origin for field, origin in layer.sources.items() if field not in settled}
-    hard = layer.value.get("evictionHard")
-    if hard is None:
-        settled["evictionHard"] = dict(DEFAULT_EVICTION_HARD)
-    elif layer.value.get("mergeDefaultEvictionSettings"):
-        settled["evictionHard"] = DEFAULT_EVICTION_HARD | hard
     return layer._replace(value=layer.value | settled, sources=sources)
+
+
+def _with_thresholds(layer: Layer) -> Layer:
+    """Settle the hard thresholds of the --config file. Drop-ins add to them or remove some; a flag replaces them."""
+    merged = bool(layer.value.get("mergeDefaultEvictionSettings"))
+    hard = eviction.in_file(layer.value.get("evictionHard"), merged=merged)
+    return layer._replace(value=layer.value | {"evictionHard": hard})
+
+
+def _unmerged_thresholds(drop_in: loading.Loaded) -> Iterator[str]:
+    field = "mergeDefaultEvictionSettings"
+    if drop_in.value.get(field):
+        origin = drop_in.sources.get(field, drop_in.file)
+        yield f"{origin}: {field}: has no effect in a drop-in; set it in the --config file"
 
 
 def _written(config: KubeletConfiguration, sources: Mapping[str, Origin]) -> dict[str, Origin]:

@@ -17,7 +17,7 @@ from supervisor.config.kubeletconfig.typed.decode import decode
 from supervisor.config.kubeletconfig.typed.types import API_VERSION, KIND, KubeletConfiguration
 from supervisor.config.kubeletconfig.validation import logs
 from supervisor.config.kubeletconfig.validation.allocatable import check_runtime_cgroups
-from supervisor.config.kubeletconfig.validation.eviction import hard
+from supervisor.config.kubeletconfig.validation.eviction import hard, in_file
 from supervisor.config.kubeletconfig.validation.network import usable_servers
 from supervisor.config.kubeletconfig.validation.node import check_labels
 from tests.kubeletconfig.samples import EVERY, HEAD, KUBEADM
@@ -223,6 +223,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
     # network
     ({"address": "localhost"}, "address: must be an IP address such as 10.96.0.10 or fd00::10, not 'localhost'"),
     ({"healthzBindAddress": "127.0.0.1:10248"}, "healthzBindAddress: must be an IP address"),
+    ({"healthzBindAddress": "example.org"}, "healthzBindAddress: must be an IP address"),
     ({"clusterDomain": "cluster.local\nnameserver 192.0.2.1"}, "clusterDomain: must have visible ASCII characters only, not 'cluster.local\\nname"),
     ({"clusterDomain": "cluster local"}, "clusterDomain: must have visible ASCII characters only"),
     ({"clusterDomain": "clust\u00e9r.local"}, "clusterDomain: must have visible ASCII characters only"),
@@ -370,6 +371,10 @@ def test_ordinary_configurations_have_no_warnings(text: str) -> None:
     assert validation.warnings(defaults.apply(parse("f", text.encode()).config)) == []
 
 
+def test_localhost_is_an_address_of_healthz() -> None:
+    assert errors(healthzBindAddress="localhost") == []
+
+
 def test_warnings_are_no_errors() -> None:
     config = of(
         {
@@ -397,7 +402,9 @@ def test_warnings_are_no_errors() -> None:
     ],
 )  # fmt: skip
 def test_effective_thresholds(fields: dict[str, Any], expected: dict[str, str]) -> None:
-    assert hard(of(fields)) == expected
+    config = of(fields)
+    settled = in_file(config.eviction_hard, merged=bool(config.merge_default_eviction_settings))
+    assert hard(schema.replace(config, "evictionHard", settled)) == expected
 
 
 @pytest.mark.parametrize(

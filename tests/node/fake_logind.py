@@ -24,6 +24,9 @@ class FakeLogind(BusPeer):
     def __init__(self, longest_s: float = 60.0, drop_in: Path | None = None) -> None:
         """`drop_in` is read again at systemd's KillUnit, as logind reads its configuration at SIGHUP."""
         self.longest_s, self._drop_in = longest_s, drop_in
+        self.overruled = False
+        """A file that is read after `drop_in` keeps the delay."""
+        self.looks = self.reloads = 0
         self.under_way = False
         self.locks: list[tuple[str, ...]] = []
         self._open: list[int] = []
@@ -69,6 +72,7 @@ class FakeLogind(BusPeer):
     def _answer(self, message: Any) -> Any:
         member = message.header.fields[HeaderFields.member]
         if member == "Get":
+            self.looks += 1
             values = {
                 "InhibitDelayMaxUSec": ("t", int(self.longest_s * 1e6)), "PreparingForShutdown": ("b", self.under_way),
             }  # fmt: skip
@@ -78,7 +82,9 @@ class FakeLogind(BusPeer):
             found = configparser.ConfigParser()
             found.optionxform = str  # type: ignore[assignment,method-assign]
             found.read(self._drop_in)
-            self.longest_s = found.getfloat("Login", "InhibitDelayMaxSec")
+            self.reloads += 1
+            if not self.overruled:
+                self.longest_s = found.getfloat("Login", "InhibitDelayMaxSec")
             return new_method_return(message)
         if member == "Inhibit" and not self.under_way:
             reading, writing = os.pipe()

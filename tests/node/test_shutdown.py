@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
+from jeepney import DBusErrorResponse
 from msgspec.structs import replace
 
 from actors._host.node.shutdown import ended_by_shutdown
@@ -313,6 +314,46 @@ def test_drop_in_makes_logind_allow_the_delay(tmp_path: Path, monkeypatch: pytes
         wait_for(machine.held, 20, "the lock is held")
         assert machine.longest_s == 30.0
         assert drop_in.read_text() == "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=30\n"
+    follower.join(20)
+    assert not follower.is_alive()
+
+
+@pytest.mark.needs("dbus-daemon")
+@pytest.mark.parametrize("writable", [True, False])
+def test_refused_delay_is_configured_once_and_awaited(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, writable: bool
+) -> None:
+    drop_in = tmp_path / "logind.conf.d" / "99-kubelet.conf"
+    if not writable:
+        drop_in.parent.touch()
+    for name, value in (("DROP_IN", drop_in), ("RELOADED_S", 0.0), ("RECHECK_S", 0.01)):
+        monkeypatch.setattr(f"actors.node.shutdown.logind.{name}", value)
+    caplog.set_level("INFO", "actors.node.shutdown.logind")
+    problems: list[str] = []
+    subject = Logind(30.0, lambda *_: None, problems.append)
+
+    def reconnect() -> None:
+        with suppress(OSError, EOFError):
+            while True:
+                with suppress(DBusErrorResponse):  # an answer while the name has no owner
+                    subject.follow()
+
+    with FakeLogind(5.0, drop_in) as machine:
+        machine.overruled = True
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.address)
+        follower = threading.Thread(target=reconnect)
+        follower.start()
+        wait_for(lambda: machine.looks > 10, 20, "several looks")
+        written = drop_in.stat().st_mtime_ns if writable else 0
+        machine.restart()
+        wait_for(lambda: len(problems) > 1, 20, "the new process is asked")
+        assert [machine.reloads, len(caplog.messages)] == ([1, 1] if writable else [0, 0])
+        assert not writable or drop_in.stat().st_mtime_ns == written
+        assert ("allows 5 s, not the 30 s" if writable else "cannot write /") in problems[0]
+        assert not machine.held()
+        machine.longest_s = 30.0
+        wait_for(lambda: machine.held() and problems[-1] == "", 20, "the lock is held")
+        assert len(set(problems)) == 2
     follower.join(20)
     assert not follower.is_alive()
 

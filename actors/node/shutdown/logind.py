@@ -39,6 +39,8 @@ CALL_S = 25.0
 DROP_IN = Path("/etc/systemd/logind.conf.d/99-kubelet.conf")
 """The kubelet's file name, so that a node that changes between the two agents has one file."""
 RELOADED_S = 5.0
+RECHECK_S = 60.0
+"""Poll interval of a delay that logind does not allow. It sends no signal when that changes."""
 NAME, PATH = "org.freedesktop.login1", "/org/freedesktop/login1"
 BUS = "org.freedesktop.DBus"
 MANAGER = "org.freedesktop.login1.Manager"
@@ -64,6 +66,8 @@ class Logind:
         self._held: int | None = None
         self._number = 0
         """Count of locks taken so far."""
+        self._reloaded = False
+        """logind has been asked to read its configuration again."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -83,7 +87,7 @@ class Logind:
     def follow(self) -> None:
         """Serve one connection until it breaks.
 
-        Raises DBusErrorResponse, LogindError, OSError, KeyError, ValueError, EOFError.
+        Raises DBusErrorResponse, OSError, KeyError, ValueError, EOFError.
         """
         with open_dbus_connection("SYSTEM", enable_fds=True) as bus:
             signals: deque[Message] = deque(maxlen=16)
@@ -100,13 +104,18 @@ class Logind:
 
     def _follow_process(self, bus: Any, signals: deque[Message]) -> None:
         """Serve one process of logind until the next one starts. The next one knows of no shutdown that was delayed."""
-        self._ensure_delay(bus)
+        try:
+            self._ensure_delay(bus)
+        except LogindError as error:
+            self._on_state(f"cannot delay the machine's shutdown: {error}")
+            if not self._wait_for_delay(bus, signals):
+                return
         self._take(bus)
         under_way = bool(_property(bus, "PreparingForShutdown"))
         self._on_shutdown(under_way, self._number)
         while True:
             signal = bus.recv_until_filtered(signals)
-            if signal.header.fields[HeaderFields.member] == "NameOwnerChanged":
+            if _is_of_owner(signal):
                 if signal.body[2]:
                     return
                 continue
@@ -124,7 +133,7 @@ class Logind:
                 self.follow()
             except DBusErrorResponse as error:
                 self._on_state(f"cannot delay the machine's shutdown: systemd-logind: {error}")
-            except (OSError, LogindError, KeyError, ValueError, EOFError) as error:
+            except (OSError, KeyError, ValueError, EOFError) as error:
                 self._on_state(f"cannot delay the machine's shutdown: {error or type(error).__name__}")
             time.sleep(RECONNECT_S)
 
@@ -144,21 +153,53 @@ class Logind:
         self._on_state("")
 
     def _ensure_delay(self, bus: Any) -> None:
-        """Configure logind to allow the delay. Raises LogindError when it does not take effect within RELOADED_S."""
+        """Configure logind to allow the delay. Raises LogindError when it does not, within RELOADED_S of a reload.
+
+        A drop-in of another name may overrule ours. So it is written only when it differs, and logind reads it only
+        after that, or once.
+        """
         if _longest_s(bus) >= self._delay_s:
             return
-        log.info("writing %s: allow a shutdown delay of %g s", DROP_IN, self._delay_s)
-        DROP_IN.parent.mkdir(parents=True, exist_ok=True)
-        DROP_IN.write_text(logind_drop_in(self._delay_s), encoding="utf-8")
-        _reload(bus)
-        deadline = time.monotonic() + RELOADED_S
+        deadline = time.monotonic()
+        if _write_drop_in(self._delay_s) or not self._reloaded:
+            self._reloaded = True
+            _reload(bus)
+            deadline += RELOADED_S
         while (longest_s := _longest_s(bus)) < self._delay_s:
-            if time.monotonic() > deadline:
+            if time.monotonic() >= deadline:
                 raise LogindError(
-                    f"systemd-logind allows {longest_s:g} s, not the {self._delay_s:g} s that are configured; set "
-                    "InhibitDelayMaxSec in /etc/systemd/logind.conf"
+                    f"systemd-logind allows {longest_s:g} s, not the {self._delay_s:g} s that are configured; raise "
+                    "InhibitDelayMaxSec, which `systemd-analyze cat-config systemd/logind.conf` shows with its file"
                 )
             time.sleep(0.1)
+
+    def _wait_for_delay(self, bus: Any, signals: deque[Message]) -> bool:
+        """Wait until logind allows the delay. False when another process of logind has started first."""
+        while _longest_s(bus) < self._delay_s:
+            with suppress(TimeoutError):
+                signal = bus.recv_until_filtered(signals, timeout=RECHECK_S)
+                if _is_of_owner(signal) and signal.body[2]:
+                    return False
+        return True
+
+
+def _write_drop_in(delay_s: float) -> bool:
+    """Write logind's configuration unless it is there. Raises LogindError."""
+    content = logind_drop_in(delay_s).encode()
+    try:
+        with suppress(FileNotFoundError):
+            if DROP_IN.read_bytes() == content:
+                return False
+        log.info("writing %s: allow a shutdown delay of %g s", DROP_IN, delay_s)
+        DROP_IN.parent.mkdir(parents=True, exist_ok=True)
+        DROP_IN.write_bytes(content)
+    except OSError as error:
+        raise LogindError(f"cannot write {DROP_IN}: {error.strerror}; set InhibitDelayMaxSec={delay_s:.0f}") from error
+    return True
+
+
+def _is_of_owner(signal: Message) -> bool:
+    return bool(signal.header.fields[HeaderFields.member] == "NameOwnerChanged")
 
 
 def _longest_s(bus: Any) -> float:

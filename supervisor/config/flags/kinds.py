@@ -29,6 +29,8 @@ class Kind(NamedTuple):
     metavar: str
     no_value: str | None = None
     """Value of the flag without one, which then never takes the next argument. None: it needs a value."""
+    empty_is_unset: bool = False
+    """True: an empty text changes nothing, as in the kubelet's IPVar and ReservedMemoryVar (pkg/util/flag)."""
 
 
 _TRUE, _FALSE = ("1", "t", "T", "TRUE", "true", "True"), ("0", "f", "F", "FALSE", "false", "False")
@@ -84,12 +86,17 @@ def _quantity(text: str, _: Any) -> str:
     return text
 
 
+_LEADING_ZEROS = re.compile(r"\b0+(?=[0-9])")
+"""Of an address's numbers. Go's ParseIPSloppy ignores them, and Python's parser refuses them."""
+
+
 def _ip(text: str, _: Any) -> str:
+    found = _LEADING_ZEROS.sub("", text)
     try:
-        ipaddress.ip_address(text)
+        ipaddress.ip_address(found)
     except ValueError:
         raise KindError("expected an IP address such as 127.0.0.1 or ::1") from None
-    return text
+    return found
 
 
 def _strings(text: str, before: Any) -> list[str]:
@@ -192,7 +199,7 @@ KINDS = {
         Kind("Level", _integer(33, least=0), "N"),
         Kind("duration", _duration, "DURATION"),
         Kind("quantity", _quantity, "QUANTITY"),
-        Kind("ip", _ip, "IP"),
+        Kind("ip", _ip, "IP", empty_is_unset=True),
         Kind("stringSlice", _strings, "A,B,..."),
         Kind("mapStringString", _pairs("="), "KEY=VALUE,..."),
         Kind("mapStringStringNoSplit", _pairs("=", split=False), "KEY=VALUE"),
@@ -201,7 +208,7 @@ KINDS = {
         Kind("mapStringBool", _gates, "NAME=BOOL,..."),
         Kind("colonSeparatedMultimapStringString", _headers, "NAME:VALUE,..."),
         Kind("[]v1.Taint", _taints, "KEY=VALUE:EFFECT,..."),
-        Kind("reserved-memory", _reserved_memory, "NODE:TYPE=QUANTITY,..."),
+        Kind("reserved-memory", _reserved_memory, "NODE:TYPE=QUANTITY,...", empty_is_unset=True),
         Kind("pattern=N,...", _vmodule, "PATTERN=N,..."),
         Kind("version", _string, "", no_value="true"),
     )

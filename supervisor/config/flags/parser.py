@@ -101,6 +101,8 @@ def _take(given: Given, flag: Flag, shown: str, value: str | None, rest: Iterato
         value = flag.kind.no_value if flag.kind.no_value is not None else next(rest, None)
         if value is None:
             raise FlagError(f"flag needs an argument: {shown}")
+    if not value and flag.kind.empty_is_unset:
+        return
     try:
         given.values[flag.name] = flag.kind.read(value, given.values.get(flag.name))
     except KindError as error:

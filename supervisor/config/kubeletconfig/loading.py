@@ -1,7 +1,8 @@
 """Reads and decodes one configuration file, with the line of every error.
 
-A file that changes during the read is read again, so that its content is from one moment. The kubelet decodes a file
-leniently when strict decoding finds unknown fields or repeated keys. So these are no errors. YAML is imported at the
+A file that changes during the read is read again, so that its content is from one moment. The kubelet decodes the file
+of --config leniently when strict decoding finds unknown fields or repeated keys. So these are no errors. In a drop-in
+the kubelet ignores unknown fields and refuses repeated keys; here they are no errors either. YAML is imported at the
 first call.
 """
 
@@ -54,16 +55,19 @@ class ReadError(Exception):
         self.problem = problem
 
 
-def load(path: str | os.PathLike[str]) -> Loaded:
+def load(path: str | os.PathLike[str], *, drop_in: bool = False) -> Loaded:
     """Read and decode a YAML or JSON file. Errors are in `errors`; it raises none."""
     try:
-        return parse(file_name(os.fspath(path)), read(os.fspath(path)))
+        return parse(file_name(os.fspath(path)), read(os.fspath(path)), drop_in=drop_in)
     except ReadError as error:
         return _failed(error.problem)
 
 
-def parse(file: str, data: bytes) -> Loaded:
-    """Decode a file's bytes. `file` is its name for errors."""
+def parse(file: str, data: bytes, *, drop_in: bool = False) -> Loaded:
+    """Decode a file's bytes. `file` is its name for errors.
+
+    In a `drop_in`, null entries of maps are valid. They are in `value` only, for the merge.
+    """
     from proto.schema.document import DocumentError, Finding, Limits  # noqa: PLC0415 - loads YAML
     from proto.schema.document import parse as parse_document  # noqa: PLC0415
     from proto.schema.fieldpath import field_text  # noqa: PLC0415
@@ -75,7 +79,7 @@ def parse(file: str, data: bytes) -> Loaded:
     except DocumentError as error:
         return _failed(Problem(field_text(error.path), error.problem, file, error.line))
     unknown: dict[Path, str] = {}
-    decoded = decode(document.value, file, document.line, unknown)
+    decoded = decode(document.value, file, document.line, unknown, drop_in=drop_in)
     found = [
         Finding(document.line(path), path, problem) for path, problem in itertools.islice(unknown.items(), MAX_PROBLEMS)
     ]

@@ -78,8 +78,8 @@ def test_every_effective_field_reaches_its_setting() -> None:
     assert mapped.sync_frequency_s == 90.0
     assert mapped.cpu_cfs_quota_period_us == 50_000
     assert mapped.crash_loop_max_back_off_s == 100.0
+    assert mapped.eviction_hard == config.eviction_hard
     assert mapped.eviction_hard["memory.available"] == "1.5Gi"
-    assert mapped.eviction_hard["imagefs.available"] == "15%"
     assert mapped.cluster_dns == ("10.96.0.11", "fd00::10")
 
 

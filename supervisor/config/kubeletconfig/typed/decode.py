@@ -34,12 +34,15 @@ def decode(
     file: str = "",
     line_of: Callable[[Path], int] | None = None,
     unknown: dict[Path, str] | None = None,
+    *,
+    drop_in: bool = False,
 ) -> Decoded:
     """Decode a plain mapping. Raises no errors. `line_of` is `Document.line` of the file, if any.
 
     Unknown fields are errors, unless `unknown` is given: then it gets a message for each, and they are left out.
+    In a `drop_in`, null entries of a map are left out. There they remove the key from the file's map.
     """
-    decoder = _Decoder(file, line_of, unknown=unknown)
+    decoder = _Decoder(file, line_of, unknown=unknown, drop_in=drop_in)
     decoder.check_type(value)
     if decoder.problems:
         return Decoded(KubeletConfiguration(), decoder.problems)
@@ -76,9 +79,11 @@ class _Decoder:
         *,
         secret: bool = False,
         unknown: dict[Path, str] | None = None,
+        drop_in: bool = False,
     ) -> None:
         self.problems: list[Problem] = []
         self._unknown = unknown
+        self._drop_in = drop_in
         self._file = file
         self._line_of = line_of
         self._secret = secret
@@ -139,7 +144,8 @@ class _Decoder:
             self._add(path, f"must be a mapping, not {shown(plain)}")
             return None
         assert kind.item is not None
-        return {str(key): self.value(kind.item, inner, (*path, str(key))) for key, inner in plain.items()}
+        entries = ((str(key), inner) for key, inner in plain.items() if inner is not None or not self._drop_in)
+        return {key: self.value(kind.item, inner, (*path, key)) for key, inner in entries}
 
     def _add_unknown(self, path: Path, name: str, known: Iterable[str]) -> None:
         # A name is searched only for messages that are shown: a file may have many thousand fields.

@@ -26,11 +26,19 @@ IGNORED = ("containerfs.available", "containerfs.inodesFree", "allocatableMemory
 
 
 def hard(config: KubeletConfiguration) -> dict[str, str]:
-    """The effective hard thresholds: explicit ones, else defaults; both with mergeDefaultEvictionSettings."""
-    if config.eviction_hard is None:
+    """The hard thresholds of a configuration in which `in_file` has settled them. Those of the file may be removed."""
+    return dict(DEFAULT_EVICTION_HARD if config.eviction_hard is None else config.eviction_hard)
+
+
+def in_file(thresholds: Mapping[str, str] | None, *, merged: bool) -> dict[str, str]:
+    """The hard thresholds of the --config file: its own, else the defaults.
+
+    When `merged` (mergeDefaultEvictionSettings), it has both. The kubelet settles them before drop-ins and flags
+    (loadConfigFile in cmd/kubelet/app/server.go).
+    """
+    if thresholds is None:
         return dict(DEFAULT_EVICTION_HARD)
-    base = DEFAULT_EVICTION_HARD if config.merge_default_eviction_settings else {}
-    return {**base, **config.eviction_hard}
+    return {**(DEFAULT_EVICTION_HARD if merged else {}), **thresholds}
 
 
 def rules(config: KubeletConfiguration) -> Iterator[Problem]:

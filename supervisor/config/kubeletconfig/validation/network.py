@@ -25,7 +25,7 @@ _HEADER = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", re.ASCII)
 def rules(config: KubeletConfiguration) -> Iterator[Problem]:
     """Violations in addresses and names."""
     yield from _address("address", config.address)
-    yield from _address("healthzBindAddress", config.healthz_bind_address)
+    yield from _address("healthzBindAddress", healthz_ip(config))
     if not _WORD.fullmatch(config.cluster_domain):
         problem = f"must have visible ASCII characters only, not {config.cluster_domain[:60]!r}"
         yield Problem("clusterDomain", problem)
@@ -52,6 +52,11 @@ def warnings(config: KubeletConfiguration) -> Iterator[Problem]:
     for name in config.static_pod_url_header or {}:
         if name.lower() in CLIENT_HEADERS:
             yield Problem("staticPodURLHeader", f"{name} is not sent, because the client sets it by itself")
+
+
+def healthz_ip(config: KubeletConfiguration) -> str:
+    """The address of the healthz port. The kubelet does not check healthzBindAddress, and resolves localhost."""
+    return "127.0.0.1" if config.healthz_bind_address == "localhost" else config.healthz_bind_address
 
 
 def is_domain(name: str) -> bool:
