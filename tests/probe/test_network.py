@@ -72,6 +72,10 @@ ENDLESS = ("/hang", "/drip")
             "/redirect/ftp://127.0.0.1/x",
             'Liveness probe failed: Get "ftp://127.0.0.1/x": unsupported protocol scheme "ftp"',
         ),
+        (
+            "/redirect/http://127.0.0.1:99999/x",
+            'Liveness probe failed: Get "http://127.0.0.1:99999/x": dial tcp: address 99999: invalid port',
+        ),
         ("/redirect/http://127.0.0.1:bad/x", r'Liveness .*: failed to parse Location header "http://127.0.0.1:bad/x"'),
         ("/loop", r'Liveness probe failed: Get "http://127.0.0.1:\d+/loop": stopped after 10 redirects'),
         (

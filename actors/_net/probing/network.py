@@ -9,7 +9,7 @@ from actors._net.probing import http
 from actors._net.probing.connection import Connection, Failed, Wait
 from actors._net.probing.outcome import Outcome
 from actors._net.probing.poller import Poller
-from actors._net.probing.target import DEFAULT_PORTS, Url, joined
+from actors._net.probing.target import DEFAULT_PORTS, MOST_PORT, Url, joined
 from proto.common.logs import Limited
 from proto.v1 import HTTPHeader
 
@@ -161,6 +161,8 @@ class HttpProbe(TcpProbe):
         self._url, self._peer = url, joined(self._address, url.port)
         if url.scheme not in DEFAULT_PORTS:
             raise http.BadResponse(f'unsupported protocol scheme "{url.scheme}"')
+        if url.port > MOST_PORT:
+            raise http.BadResponse(f"dial tcp: address {url.port}: invalid port")
         self._headers = http.redirect_headers(self._headers, self._answer.location)
         self._close()
         self._begin()

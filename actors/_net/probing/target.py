@@ -15,12 +15,16 @@ _URL_CHARACTERS = "/%?&=;:@!$'()*+,~[]#"
 _UNPARSED_CHARACTERS = "/:@&=+$,;~"
 """Characters that Go leaves in a path which it escapes as a whole."""
 _BAD_ESCAPE = re.compile(r"%(?![0-9A-Fa-f]{2})")
+_PORT = re.compile(r"(?::([0-9]{0,9}))?")
+_COLON_FIRST = re.compile(r"[^/?]*:")
+"""A colon in a relative URL's first segment, where Go looks for a scheme."""
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:")
 _SCHEME_AND_HOST = re.compile(
     r"(?:[A-Za-z][A-Za-z0-9+.-]*://|//(?!/))(?:\[[0-9A-Fa-f:.]+\]|[\w.-]*)(?::[0-9]*)?(?=/|\Z)"
 )
 """The scheme and host with which a manifest's path may begin. The kubelet replaces them by its own."""
 DEFAULT_PORTS = {"http": 80, "https": 443}
+MOST_PORT = 65535
 
 
 class BadTarget(ValueError):
@@ -65,7 +69,7 @@ def resolve_port(port: int | str, ports: Sequence[ContainerPort]) -> int:
             port = named[0] if named else int(port)
         except ValueError:
             raise BadTarget(f"the container has no port named {port!r}") from None
-    if not 0 < port < 65536:
+    if not 0 < port <= MOST_PORT:
         raise BadTarget(f"invalid port number: {port}")
     return port
 
@@ -101,16 +105,23 @@ def has_scheme(location: str) -> bool:
 
 def redirected(url: Url, location: str) -> Url | None:
     """The URL of a redirect, of any scheme and maybe without a host; None when Location is not a URL."""
+    reference, _, fragment = location.partition("#")
+    is_absolute = has_scheme(reference)
+    if _BAD_ESCAPE.search(fragment) or (not is_absolute and _COLON_FIRST.match(reference)):
+        return None
     try:
-        parts = urlsplit(urljoin(str(url), location))
-        port = parts.port or DEFAULT_PORTS.get(parts.scheme, 0)
+        parts = urlsplit(reference if is_absolute else urljoin(str(url), reference))
     except ValueError:
         return None
-    if _BAD_ESCAPE.search(parts.path):
+    if parts.path.startswith("/") and _BAD_ESCAPE.search(parts.path):
         return None
     path = quote(parts.path or "/", safe=_URL_CHARACTERS) + (
         f"?{quote(parts.query, safe=_URL_CHARACTERS)}" if parts.query else ""
     )
     peer = parts.netloc.rpartition("@")[2]
-    host = peer.partition("]")[0].removeprefix("[") if peer.startswith("[") else peer.partition(":")[0]  # as written
-    return Url(parts.scheme, host, port, path, peer)
+    bracketed, bracket, rest = peer.rpartition("]")
+    host = bracketed.removeprefix("[") if bracket else peer.partition(":")[0]  # as written
+    port = _PORT.fullmatch(rest if bracket else peer[len(host) :])
+    if port is None:
+        return None
+    return Url(parts.scheme, host, int(port[1] or DEFAULT_PORTS.get(parts.scheme, 0)), path, peer)

@@ -55,12 +55,17 @@ def test_redirect_to_an_absolute_url_ends_a_given_host(location: str, host: byte
     assert (b"X-Other", b"a") in sent
 
 
-@pytest.mark.parametrize("location", ["http://10.0.0.1:bad/x", "http://elsewhere:bad/x", "http://[::1/x", "/100%"])
+@pytest.mark.parametrize(
+    "location",
+    ["http://10.0.0.1:bad/x", "http://elsewhere:bad/x", "http://[::1/x", "/100%", "/a#%zz", ":x", "10.0.0.1:8080/x"],
+)
 def test_location_that_is_no_url_fails_the_probe(location: str) -> None:
     with pytest.raises(BadResponse, match="failed to parse Location header"):
         redirect_of(URL, location, URL.host, 0)
 
 
-@pytest.mark.parametrize("location", ["", "ftp://elsewhere/x", "mailto:x"])
+@pytest.mark.parametrize(
+    "location", ["", "ftp://elsewhere/x", "mailto:x", "mailto:100%", "http:/x", "http://elsewhere:99999/x"]
+)
 def test_answer_without_a_redirect_within_the_host_is_final(location: str) -> None:
     assert redirect_of(URL, location, URL.host, 0) is None
