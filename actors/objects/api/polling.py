@@ -99,6 +99,8 @@ class Polling:
         self._errors.pop(ref, None)
         if ref in self._used:
             known = self._known.get(ref)
+            if known is not None and known.at > began:
+                return known.object  # a later request was answered first
             self._known[ref] = Known(found, began)
             if known is not None and _version(found) != _version(known.object):
                 self._changed((ref,))

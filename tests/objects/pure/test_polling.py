@@ -116,6 +116,27 @@ def test_new_pod_gets_nothing_that_was_asked_for_before_it() -> None:
     assert server.changed == ["s"]
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_late_answer_does_not_bring_back_what_a_later_request_replaced(known: bool) -> None:
+    server = Server()
+    server.versions["s"] = "old"
+    server.pod("first", "s")
+    if known:
+        server.get("s")
+        server.pod("second", "s")
+    server.is_slow = True
+    asked = server.polling.get(ref("s"))
+    asked.send(None)
+    server.is_slow = False
+    server.versions["s"] = "new"
+    assert server.get("s") == ["new"]
+    with pytest.raises(StopIteration) as end:
+        asked.send(None)
+    assert end.value.value.resource_version == "new", "it would hear of no change"
+    assert server.get("s") == ["new"]
+    assert server.changed == ["s"] * known
+
+
 def test_only_pods_that_had_the_object_get_it_without_a_server() -> None:
     server = Server()
     server.versions["s"] = "old"
