@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from actors._base import Actor, Semaphore, gather
+from actors._host.files.paths import VOLUME_DEVICES
 from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
 from actors.volume.csi import policy as csi
 from actors.volume.drivers.registry import Registry
@@ -168,9 +169,10 @@ class Metrics:
 
     def _mounts(self, uid: str) -> Iterator[MeasureMount]:
         pod = self._pods.get(uid)
+        own = f"/pods/{uid}"  # no hostPath has this: who writes it does not know the pod's UID
         for name, one in pod.actual.items() if pod is not None else ():
-            block = f"/volumeDevices/{LOCAL_VOLUME}/" in one.path
-            of_others = block or any(f"/volumes/{plugin}/" in one.path for plugin in MOUNTED_PLUGINS)
+            block = f"{own}/{VOLUME_DEVICES}/{LOCAL_VOLUME}/" in one.path
+            of_others = block or any(f"{own}/volumes/{plugin}/" in one.path for plugin in MOUNTED_PLUGINS)
             answers = one.mounted and not one.stuck_pid and not one.unresponsive
             if of_others and answers and self._not_before.get(one.path, 0.0) <= time.monotonic():
                 yield MeasureMount(uid, name, one.path, block)

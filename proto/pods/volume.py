@@ -114,7 +114,7 @@ class VolumeUsage(Record, frozen=True, kw_only=True):
     local: bool
     """On the node's own disk; False for memory."""
     capacity_bytes: int = 0
-    """Capacity of the volume's own file system; 0 without one."""
+    """Capacity of the volume's own file system or raw device; 0 without one, or when its driver reports none."""
     available_bytes: int = 0
     inodes: int = 0
     inodes_free: int = 0

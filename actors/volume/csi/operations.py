@@ -180,7 +180,7 @@ MEASURE_S = 5.0
 def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
     """The volume's usage as the driver reports it; None without GET_VOLUME_STATS. Raises VolumeError.
 
-    Figures that it leaves out are 0.
+    Figures that it leaves out are 0, and negative ones: no reader of /stats/summary takes those.
     """
     volume = step.volume
     path = f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
@@ -199,11 +199,11 @@ def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
     inodes = by_unit.get(csi_pb2.VolumeUsage.INODES, csi_pb2.VolumeUsage())
     return VolumeUsage(
         name=step.name,
-        used_bytes=size.used,
-        inodes_used=inodes.used,
+        used_bytes=max(0, size.used),
+        inodes_used=max(0, inodes.used),
         local=False,
-        capacity_bytes=size.total,
-        available_bytes=size.available,
-        inodes=inodes.total,
-        inodes_free=inodes.available,
+        capacity_bytes=max(0, size.total),
+        available_bytes=max(0, size.available),
+        inodes=max(0, inodes.total),
+        inodes_free=max(0, inodes.available),
     )

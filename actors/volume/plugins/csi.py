@@ -118,6 +118,7 @@ class PersistentCsi(PersistentPlugin):
         driver = _spec(source.driver, context) if block else _driver(source.driver, context)
         endpoint = _endpoint(source.driver, context, *(_OF_DEVICES if block else _OF_STAGING))
         _check_mode(source.driver, "Persistent", context)
+        publish_context = _publish_context(claimed, driver, context)  # first: only its errors are for another try soon
         secrets = _secrets(source, context)
         return CsiMount(
             CsiVolume(pod.metadata.uid, claimed.name, source.driver, source.volume_handle, block=block),
@@ -130,7 +131,7 @@ class PersistentCsi(PersistentPlugin):
             read_only=claimed.read_only,  # the source's field is for the attachment (ControllerPublishVolume)
             context=source.volume_attributes,
             pod_info=_pod_info(pod, driver, ephemeral=False),
-            publish_context=_publish_context(claimed, driver, context),
+            publish_context=publish_context,
             fs_group=None if block else _group(pod, driver),
             secrets=secrets if block else _with_tokens(secrets, pod, driver, context),
             republish=bool(driver.requires_republish),

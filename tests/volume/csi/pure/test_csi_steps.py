@@ -6,7 +6,7 @@ import pytest
 
 from actors.volume import policy
 from actors.volume.csi.policy import node_problem, owned_by, registration_problem, token_attributes
-from actors.volume.plugins.base import CannotMount, Claimed, Context
+from actors.volume.plugins.base import ATTACH_FAILED, CannotMount, Claimed, Context
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.steps.csi import CsiMount, FsGroup
 from proto import v1
@@ -42,10 +42,13 @@ def step(
     driver: dict[str, Any] | None = DRIVER,
     socket: str = "/d.sock",
     annotations: dict[str, str] | None = None,
+    standalone: bool = True,
     **persistent: Any,
 ) -> CsiMount:
     """The step of a pod's volume. `driver`: the CSIDriver's spec, if there is one; `persistent`: the volume's."""
-    made, _ = step_and_tokens(volume, secrets, driver=driver, socket=socket, annotations=annotations, **persistent)
+    made, _ = step_and_tokens(
+        volume, secrets, driver=driver, socket=socket, annotations=annotations, standalone=standalone, **persistent
+    )
     return made
 
 
@@ -120,6 +123,21 @@ def test_missing_secret_of_the_publication_fails_every_mount(volume: dict[str, A
     with pytest.raises(CannotMount) as caught:
         step(volume, ("Stage", "Expand"), csi=VOLUME | FOR_NODE)
     assert str(caught.value) == 'fetching NodePublishSecretRef ns/Publish failed: secrets "Publish" not found'
+
+
+@pytest.mark.parametrize("mode", ["Filesystem", "Block"])
+def test_missing_attachment_is_told_before_a_missing_secret(mode: str) -> None:
+    """The volume is tried again soon, and may be beyond the node's limit."""
+    with pytest.raises(CannotMount, match=r'^volumeattachments\.storage\.k8s\.io "csi-\w+" not found$') as caught:
+        step(
+            CLAIM,
+            (),
+            standalone=False,
+            driver=DRIVER | {"attachRequired": True},
+            csi=VOLUME | FOR_NODE,
+            volumeMode=mode,
+        )
+    assert (caught.value.stage, caught.value.soon) == (ATTACH_FAILED, True)
 
 
 @pytest.mark.parametrize(

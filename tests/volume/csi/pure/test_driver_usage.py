@@ -18,7 +18,7 @@ from actors.volume.metrics import DRIVER_S, Metrics
 from actors.volume.steps.csi import CsiMeasure, Volume
 from actors.volume.steps.errors import VolumeError
 from proto.plugins import csi_pb2
-from proto.pods.volume import PodVolumeUsage
+from proto.pods.volume import PodVolumeUsage, VolumeUsage
 from tests.volume.csi.pure.test_unstaging import Node
 
 FAILS = "rpc error: code = Internal desc = it fails, too: code = Unavailable"
@@ -183,6 +183,13 @@ def test_driver_that_reports_inodes_only_has_no_bytes(monkeypatch: pytest.Monkey
     found = reported(monkeypatch, inodes)
     assert (found.capacity_bytes, found.used_bytes, found.available_bytes, found.local) == (0, 0, 0, False)
     assert (found.inodes, found.inodes_used, found.inodes_free) == (100, 60, 40)
+
+
+def test_negative_figures_of_a_driver_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Readers of /stats/summary in Go fail with the whole document at a negative number."""
+    units = csi_pb2.VolumeUsage.BYTES, csi_pb2.VolumeUsage.INODES
+    found = reported(monkeypatch, *(csi_pb2.VolumeUsage(unit=one, total=-1, used=-2, available=-3) for one in units))
+    assert found == VolumeUsage(name="v", used_bytes=0, inodes_used=0, local=False)
 
 
 def test_each_call_is_timed_under_its_drivers_name(monkeypatch: pytest.MonkeyPatch) -> None:

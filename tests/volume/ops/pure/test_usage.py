@@ -5,10 +5,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from actors._host.files.paths import VOLUME_DEVICES
+from actors.volume.metrics import Metrics
 from actors.volume.ops import usage
+from actors.volume.policy import Actual
+from actors.volume.steps.places import LOCAL_VOLUME
+from actors.volume.steps.volumes import MeasureMount
 from proto.pods.volume import PodVolumeUsage, VolumeUsage, VolumeUsages
 from proto.wire import codec
 
@@ -56,3 +62,15 @@ def test_what_is_no_device_has_no_size(tmp_path: Path) -> None:
         usage.raw_device("v", str(tmp_path / "fifo"))
     with pytest.raises(FileNotFoundError):
         usage.raw_device("v", str(tmp_path / "missing"))
+
+
+@pytest.mark.parametrize("top", ["/tmp", "/r/pods/other"])
+@pytest.mark.parametrize("plugin", ["volumes/kubernetes.io~nfs", f"{VOLUME_DEVICES}/{LOCAL_VOLUME}"])
+def test_host_path_that_is_named_like_a_volume_is_not_measured(top: str, plugin: str) -> None:
+    """A pod chooses that path, and opening a device may do something, as with /dev/watchdog."""
+    paths = {"own": f"/r/pods/u/{plugin}/pv", "host": f"{top}/{plugin}/pv"}
+    actual = {name: Actual(mounted=True, path=path) for name, path in paths.items()}
+    pods: Any = {"u": SimpleNamespace(actual=actual)}
+    subject = Metrics(None, None, None, pods, 60.0)  # type: ignore[arg-type]
+    wanted = MeasureMount("u", "own", paths["own"], block=plugin.startswith(VOLUME_DEVICES))
+    assert list(subject._mounts("u")) == [wanted]
