@@ -168,7 +168,7 @@ class Eviction(Actor):
         if self._looking:
             self._noticed_meanwhile = True  # after that look's figures, perhaps
         else:
-            self.spawn(self._tick(), "memory notice")
+            self.spawn(self._tick(0.0), "memory notice")
 
     def on_peer_started(self, name: str, incarnation: int) -> None:  # noqa: ARG002 - the base's signature
         """Send the conditions to pod workers that start. They begin pods in directories that are there already."""
@@ -209,13 +209,15 @@ class Eviction(Actor):
 
     # The loop
 
-    async def _tick(self) -> None:
-        """Look at the node, again after each eviction. One look runs at a time."""
+    async def _tick(self, max_age_s: float = 1.0) -> None:
+        """Look at the node, again after each eviction. One look runs at a time.
+
+        `max_age_s`: 0 after a notice, which may be newer than any figures that are kept.
+        """
         if self._looking:
             return
         self._looking = True
         try:
-            max_age_s = 1.0
             if self._victims:  # of a former incarnation, or of a look that broke off
                 await self._look(max_age_s)
                 await self._wait_for_victims()
@@ -232,7 +234,7 @@ class Eviction(Actor):
             self._looking = False
             if self._noticed_meanwhile:
                 self._noticed_meanwhile = False
-                self.spawn(self._tick(), "memory notice")
+                self.spawn(self._tick(0.0), "memory notice")
 
     async def _synchronize(self, max_age_s: float) -> list[str]:
         """Look once, reclaim or evict as needed, and return the UIDs of the evicted pods."""

@@ -426,9 +426,15 @@ module.ACTOR._look_at_once = look
 
 def test_notice_during_a_look_makes_another(tmp_path: Path) -> None:
     marks = tmp_path / "marks"
+    marks.touch()
     fake = unified(tmp_path, str(tmp_path / "none"), MARKS_NOTICES.format(marks=str(marks)))
     events = tmp_path / "pods/kubepods/memory.events"
     events.write_text("low 0\nhigh 0\nmax 0\noom 0\n")
+
+    def count(number: int) -> None:
+        with events.open("r+") as file:  # not emptied before: that would be a notice of its own
+            file.write(f"low 0\nhigh 0\nmax {number}\noom 0\n")
+
     asked, gate = threading.Event(), threading.Event()
 
     def held(request: GetNodeStats) -> NodeStats:
@@ -440,13 +446,15 @@ def test_notice_during_a_look_makes_another(tmp_path: Path) -> None:
     with fake.actor:
         wait_for(lambda: fake.actor.ask(Describe()).state["notices"] == [str(events)], 10, "it watches")
         fake.actor.peers["stats"].answers[GetNodeStats] = held
-        events.write_text("low 0\nhigh 0\nmax 1\noom 0\n")
+        count(1)
         assert asked.wait(20), "a look has its figures"
         fake.memory_available = 0
-        events.write_text("low 0\nhigh 0\nmax 2\noom 0\n")
+        count(2)
         wait_for(lambda: marks.read_text() == "xx", 20, "the second notice has come")
         gate.set()
         wait_for(lambda: fake.pressure().signals[0].met, 20, "another look follows")
+    ages = [one.max_age_s for one in fake.actor.peers["stats"].of(GetNodeStats)]
+    assert ages[1:3] == [0.0, 0.0], "stats would answer with figures from before a notice"
 
 
 STALLS = "/proc/pressure/memory"
