@@ -41,9 +41,10 @@ Op = Literal["SET", "ADD", "UPDATE", "DELETE", "REMOVE", "RECONCILE"]
 class ApiSource:
     """The API's pods of one node, by name. The agent must have been made with `Agent(..., api=True)`."""
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, pods: Mapping[str, Pod] | None = None) -> None:
+        """`pods`: those that it has from the first; pod_workers is told of all at once."""
         self.agent = agent
-        self.pods: dict[str, Pod] = {}
+        self.pods: dict[str, Pod] = dict(pods or {})
         self.hold: set[str] = set()
         """Names of pods whose objects stay when they are deleted, as one with a finalizer does."""
         self._lock = threading.RLock()

@@ -78,8 +78,7 @@ class Node:
     @contextmanager
     def server(self) -> Iterator[ApiSource]:
         """The server with the pods answers for a while."""
-        with closing(ApiSource(self.agent)) as source:
-            source.pods.update(self.pods)
+        with closing(ApiSource(self.agent, self.pods)) as source:
             yield source
 
     def wait_logged(self, text: str, since: int) -> None:
