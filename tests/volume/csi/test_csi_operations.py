@@ -234,7 +234,7 @@ def test_publication_has_the_volumes_attributes(root: str, plugin: Driver) -> No
         capability = one.volume_capability
         assert one.volume_id == "vol-1"
         assert (capability.mount.fs_type, list(capability.mount.mount_flags)) == ("ext4", ["noatime"])
-        assert capability.mount.volume_mount_group == "1234"
+        assert capability.mount.volume_mount_group == ("" if one is expand else "1234")
         assert capability.access_mode.mode == 7, "SINGLE_NODE_MULTI_WRITER"
     assert dict(stage.volume_context) == {"a": "b"}
     assert dict(publish.volume_context) == {"a": "b", "csi.storage.k8s.io/pod.name": "p"}
