@@ -102,7 +102,7 @@ def _stopped(pid: int) -> bool:
 
 
 def unmount(path: Path) -> None:
-    """Unmount a file system once no process holds it: one that has just ended may keep it for a moment."""
+    """Unmount a file system once no process holds it. A process that has just ended may keep it for a moment."""
 
     def unmounted() -> bool:
         try:

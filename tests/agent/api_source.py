@@ -42,7 +42,7 @@ class ApiSource:
     """The API's pods of one node, by name. The agent must have been made with `Agent(..., api=True)`."""
 
     def __init__(self, agent: Agent, pods: Mapping[str, Pod] | None = None) -> None:
-        """`pods`: those that it has from the first; pod_workers is told of all at once."""
+        """`pods`: the pods of the start; pod_workers is told of all at once."""
         self.agent = agent
         self.pods: dict[str, Pod] = dict(pods or {})
         self.hold: set[str] = set()

@@ -62,7 +62,7 @@ def pod_cgroup(name: str, uid: str, controller: str) -> Path:
 
 
 def container_cgroup(pod: Path, identity: str) -> Path:
-    """That of a container, as the runtime names it. Fails if it is not there.
+    """The cgroup of a container, as the runtime names it. Fails if it is not there.
 
     crun makes one with the container's limits below systemd's scope.
     """

@@ -36,7 +36,7 @@ SETTINGS = (
     "vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops", "kernel/keys/root_maxkeys",
     "kernel/keys/root_maxbytes",
 )  # fmt: skip
-"""What a kubelet sets; ContainerManager of pkg/kubelet/cm."""
+"""Settings of a kubelet; ContainerManager of pkg/kubelet/cm."""
 Start = Callable[[ControlPlane, ContainerdInstance, Path], AbstractContextManager[int]]
 """Starts a node agent named as the node; yields its pid."""
 

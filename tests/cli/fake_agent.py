@@ -79,7 +79,7 @@ class FakeAgent:
         streams = {}
         for address in ("world.sock", *(f"{name}.tap" for name in self.answers if name != "supervisor")):
             streams[address] = context.socket(zmq.XPUB)
-            # Each subscriber gets its PeerStates, also one that comes before the end of the former one is noticed.
+            # Each subscriber gets its PeerStates, also when it comes before the former subscriber's end is noticed.
             streams[address].set(zmq.XPUB_VERBOSE, 1)
             streams[address].bind(f"ipc://{self.run_dir}/{address}")
             poller.register(streams[address], zmq.POLLIN)

@@ -49,7 +49,7 @@ class LoopActor:
 
 
 async def _contents(directory: Path, wanted: bytes) -> list[bytes | FileError]:
-    """What a source passes on, until it is `wanted`."""
+    """Contents that a source passes on, up to `wanted`."""
     passed_on: list[bytes | FileError] = []
     complete = asyncio.Event()
 

@@ -31,7 +31,7 @@ EVERY = [
 ON_TWO_CPUS = "-n 2 --dist loadgroup --no-loadscope-reorder"
 """Tests wait for half of their time. One after the other, the suites of a runtime take twice as long."""
 SHORT = {"tests/agent/systemd": "-k 'after_the_start or after_a_resize or after_a_reload'"}
-"""What the short set selects of a suite: each further start of an agent takes half a minute there."""
+"""Specs of a suite in the short set. Each further start of an agent takes half a minute there."""
 
 
 def selected() -> tuple[str, ...]:

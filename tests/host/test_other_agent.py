@@ -1,4 +1,4 @@
-"""Which sockets of the pod resources API say that another node agent has served the root directory."""
+"""Sockets of the pod resources API tell whether another node agent has served the root directory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What drop-ins and flags make of the file's values: null entries of maps, hard thresholds, empty flags."""
+"""Drop-ins and flags change the file's values: null entries of maps, hard thresholds, empty flags."""
 
 from pathlib import Path
 from typing import Any

@@ -73,7 +73,7 @@ def agent(containerd: ContainerdInstance) -> Iterator[Observed]:
     with closing(Observed(containerd)) as one:
         one.page_port = free_port()
         one.leave_stopped()
-        # Nor does the watchdog replace one that a test has stopped, however long scrapes take then.
+        # The watchdog must not replace an actor that a test has stopped. Scrapes may take long then.
         (one.dir / "supervisor.yaml").write_text(
             "defaults: {stopped_deadline_s: 0, heartbeat_deadline_s: 120, suspected_deadline_s: 0}\n"
         )

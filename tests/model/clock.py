@@ -26,7 +26,7 @@ class Clock:
     def __init__(self, now: float = 1_750_000_000.0) -> None:
         self.now = now
         self.behind_s = 0.0
-        """How far Unix time is behind `now`: a test sets the machine's clock back."""
+        """Seconds by which Unix time is behind `now`: a test sets the machine's clock back."""
         self.settle: Callable[[], None] = lambda: None
         """Called after each event, to run all jobs that it has caused while time stands still."""
         self._heap: list[tuple[float, int, Timer]] = []

@@ -213,7 +213,7 @@ def test_no_range_is_given_while_one_is_not_known(tmp_path, damage):
 
 
 def test_directory_that_is_being_removed_has_no_range(tmp_path):
-    """Where ROOT_DIR/pods is a mount of its own, a removed pod's directory is renamed in it."""
+    """A removed pod's directory is renamed in ROOT_DIR/pods when that is a mount of its own."""
     ranges(tmp_path, slots=1).claim(wants("a"), "")
     (tmp_path / "pods/a").rename(tmp_path / "pods/.removed-a")
     spaces = ranges(tmp_path, slots=1)

@@ -292,7 +292,7 @@ def of_agent(name: str) -> str:
 
 @pytest.mark.parametrize(("agent", "kept"), [("first", True), ("second", False)])
 def test_results_count_until_the_agent_starts_anew(server: Server, agent: str, kept: bool) -> None:
-    """What a container inherits comes with its pod. Ours may be weeks old: a kubelet served the node meanwhile."""
+    """A container inherits results with its pod. Ours may be weeks old: a kubelet served the node meanwhile."""
     seldom = msgspec.structs.replace(pods.http(server.port, "/r"), period_seconds=100)
     ready = pods.container("c", readiness=seldom)
     with actor_process("probe", peers=("pod_workers", "events"), prelude=of_agent("first")) as actor:

@@ -79,7 +79,7 @@ class Agent:
         return Path(self.dir, "state.json").exists() and self._control_file() not in (None, former)
 
     def _control_file(self) -> tuple[int, int] | None:
-        """What tells the control socket of one supervisor from that of the next; None without one."""
+        """Identity of the present supervisor's control socket; None without one."""
         try:
             status = Path(self.dir, "control.sock").stat()
         except FileNotFoundError:

@@ -1,4 +1,4 @@
-"""Paths are UTF-8 in every process of the agent, whatever the locale."""
+"""Paths are UTF-8 in every process of the agent, in every locale."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from tests.containerd.machine import CannotBuild
 from tests.controlplane.binaries import CACHE
 
 PROGRAMS = ("e2e.test", "ginkgo", "agnhost", "nonewprivs")
-"""What `.ci/kubernetes` builds for it."""
+"""Programs that `.ci/kubernetes` builds for the suite."""
 _TESTS, _OLDER, _LIBRARY = "k8s.gcr.io/e2e-test-images", "gcr.io/kubernetes-e2e-test-images", "docker.io/library"
 
 

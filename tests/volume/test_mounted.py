@@ -51,7 +51,7 @@ o._set_file = lambda *a, **k: (time.sleep(0.05), set_file(*a, **k))
 """Each file takes 50 ms to get its group, and that is long. It is looked at more often than each CALL_S, which is the
 real one: a helper on a busy machine may pause for a second."""
 WHOLE_SCAN = "from actors.volume import actor; actor.SCAN_S = 60.0\n"
-"""What the disk shows at the start is known, however slow the machine is."""
+"""Gives a slow machine the time to read the disk at the start."""
 ASKED_S = 30.0
 """For answers that take a file system to be made, or several helpers, of which some are niced."""
 A, B = "aaaaaaaa-1111-2222-3333-444444444444", "bbbbbbbb-1111-2222-3333-444444444444"

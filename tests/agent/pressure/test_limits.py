@@ -28,7 +28,7 @@ SPAN_S = 2.0
 LEAST = 0.8
 """Share of its CPU time before or after, whichever is less: other programs of the machine take some, too."""
 TRIES = 2
-"""What keeps the neighbour's time from it by chance does so once."""
+"""Tries of a measurement that other load of the machine may disturb once."""
 OOM_TRIES = 4
 PIDS = 120
 

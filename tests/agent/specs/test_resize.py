@@ -55,7 +55,7 @@ def steeper_weight(shares: int) -> int:
 
 
 def limits(shares: int, quota: int, mib: int) -> tuple[int, int, int]:
-    """What `cgroups` gives for these."""
+    """The figures that `cgroups` gives for these."""
     return Shares(shares), quota, mib
 
 

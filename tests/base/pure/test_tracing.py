@@ -22,7 +22,7 @@ PARENT = "00-" + "ab" * 16 + "-" + "01" * 8 + "-01"
 
 @pytest.fixture
 def told(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[RecordSpans]]:
-    """What a recorder of all traces tells, after `flush`."""
+    """Messages of a recorder of all traces, after `flush`."""
     messages: list[RecordSpans] = []
     monkeypatch.setattr(tracing, "recorder", Recorder("a", messages.append, lambda *_: None, 1_000_000))
     yield messages

@@ -14,7 +14,7 @@ from supervisor.sockets.client import Client
 from tests.bench.harness.agent import Agent
 
 LATE_S = 5.0
-"""What has not come by then is taken as lost."""
+"""An event that has not come by then is taken as lost."""
 SUBSCRIBE_S = 0.5
 """The subscription's way to the publisher."""
 Seen = queue.Queue[tuple[float, str]]
@@ -22,7 +22,7 @@ Seen = queue.Queue[tuple[float, str]]
 
 
 def follow(agent: Agent, body: Callable[[Client, Seen], None]) -> Seen:
-    """What `body` puts, run with a client of its own.
+    """Run `body` with a client of its own, and return what it puts.
 
     The thread ends with the agent: streams have no other end.
     """

@@ -30,7 +30,7 @@ class Idle:
     """Voluntary context switches of all threads, by title: each is a wait, and so a wake-up."""
     calls_per_s: float
     calls: str
-    """What is counted: SYSTEM_CALLS by perf(1), or READS_AND_WRITES by proc(5) where perf cannot count."""
+    """The counted calls: SYSTEM_CALLS by perf(1), or READS_AND_WRITES by proc(5) where perf cannot count."""
 
     @property
     def percent(self) -> float:

@@ -1,6 +1,6 @@
 """`supervisor config validate` on the configurations of four kinds of real nodes says what will not happen, no more.
 
-`nodes/KIND` has the files and the flags of a kubelet: kubeadm's and k3s' of 1.36, those that nodeadm writes on EKS'
+`nodes/KIND` has the files and the flags of a kubelet: kubeadm's and k3s' of 1.36, the ones of nodeadm on EKS'
 AL2023, and the files of GKE's nodes, as far as they are public. The files that these name are made below a test's
 directory, or are missing.
 """
@@ -18,7 +18,7 @@ from tests.kubeletconfig.samples import HEAD
 
 NODES = Path(__file__).parents[1] / "nodes"
 NAMED = re.compile(r"(?<=[ =\"])(?=/(?:etc|var|run/systemd)/)")
-"""Where an absolute path begins."""
+"""Matches before an absolute path."""
 PRESENT = (
     "etc/kubernetes/kubelet.conf",
     "etc/kubernetes/pki/ca.crt",

@@ -81,7 +81,7 @@ def test_condition_keeps_its_transition_time_and_has_an_event() -> None:
     ],
 )
 def test_changes_of_ready_are_events_and_the_first_one_is_none(before: str | None, after: str, reason: str) -> None:
-    """Those of the pressures are recorded by eviction."""
+    """Eviction records the events of the pressures."""
 
     def found(ready: str, pressure: str) -> list[dict[str, Any]]:
         return [{"type": "DiskPressure", "status": pressure}, {"type": "Ready", "status": ready}]

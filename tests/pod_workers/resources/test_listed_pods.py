@@ -20,7 +20,7 @@ class World:
         self.told: list[SetListedPods] = []
         self.desired = Desired(sources=sources)
         self.later: list[Callable[[], None]] = []
-        """What waits in the mailbox."""
+        """Calls that wait in the mailbox."""
         self.listed = ListedPods(self, self.desired, self.later.append)
 
     def tell(self, message: SetListedPods) -> None:

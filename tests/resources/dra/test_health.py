@@ -46,7 +46,7 @@ def actor() -> Iterator[ActorProcess]:
 
 
 def health(actor: ActorProcess, name: str) -> list[tuple[str, str | None, str | None]]:
-    """What pod_workers knows of a resource of the container `c` of pod `u`."""
+    """The health that pod_workers was sent for a resource of the container `c` of pod `u`."""
     known: dict[str, Any] = {}
     for message in actor.peers["pod_workers"].of(SetResourceHealth):
         known = {} if message.full else known

@@ -64,7 +64,7 @@ def wait_exited(cri: Cri, container: str) -> pb.ContainerStatus:
 
 
 def measured_once(cri: Cri, ready: Callable[[dict[str, pb.FilesystemUsage]], bool]) -> dict[str, pb.FilesystemUsage]:
-    """The writable layers of all containers. A request waits two seconds at most for those that are being measured."""
+    """The writable layers of all containers. A request waits two seconds at most for layers that are being measured."""
     found: dict[str, pb.FilesystemUsage] = {}
 
     def measured() -> bool:

@@ -383,7 +383,7 @@ def test_idle_session_is_ended_and_pings_keep_it_open(here: Here) -> None:
         assert served.done.wait(20)
 
 
-# What clients do wrong
+# Faults of clients
 
 
 @pytest.mark.parametrize(

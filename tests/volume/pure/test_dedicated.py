@@ -1,4 +1,4 @@
-"""Which dedicated job of the volume helpers begins next."""
+"""The choice of the next dedicated job of the volume helpers."""
 
 from __future__ import annotations
 

@@ -46,7 +46,7 @@ def test_a_driver_that_comes_back_keeps_its_slices() -> None:
 
 
 def deletions(*looks: tuple[float, list[str], list[str]], until: float = 200.0) -> list[tuple[float, str]]:
-    """What is deleted when, with a look each second: (time, registered, usable) for each change."""
+    """Deletions and their times, with a look each second: (time, registered, usable) for each change."""
     absences, found = Absences(0.0), []
     absences.deleted("")
     for now in map(float, range(int(until))):

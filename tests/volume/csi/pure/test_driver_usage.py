@@ -161,7 +161,7 @@ def test_answer_does_not_wait_for_a_periodic_question() -> None:
     assert answer.result(0).pods == (one,)
 
 
-# What a driver reports
+# Reports of a driver
 
 
 def reported(monkeypatch: pytest.MonkeyPatch, *usage: csi_pb2.VolumeUsage) -> Any:
