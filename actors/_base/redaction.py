@@ -19,7 +19,7 @@ from proto.agent import actor as base
 from proto.agent.settings import Settings
 from proto.common import untrusted
 from proto.common.secret_names import safe
-from proto.pods.objects import Objects, Token
+from proto.pods.objects import Objects, PodCertificate, Token
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.pods.volume import VolumeFile
 from proto.wire import codec
@@ -223,12 +223,17 @@ def _token(body: bytes) -> bytes:
     return codec.encode(msgspec.structs.replace(codec.decode(body, Token), token=HIDDEN))
 
 
+def _pod_certificate(body: bytes) -> bytes:
+    return codec.encode(msgspec.structs.replace(codec.decode(body, PodCertificate), key=HIDDEN))
+
+
 def _volume_file(_: bytes) -> bytes:
     return codec.encode(VolumeFile(data=HIDDEN.encode()))
 
 
 _ANSWERS: dict[str, Callable[[bytes], bytes]] = {
     "GetObjects": _objects,
+    "GetPodCertificate": _pod_certificate,
     "GetToken": _token,
     "ReadVolumeFile": _volume_file,
 }

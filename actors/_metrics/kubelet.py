@@ -34,6 +34,7 @@ BUILD_INFO = _gauge(
 CONTAINER_LOG_BYTES = _gauge(
     "kubelet_container_log_filesystem_used_bytes", "What a container's logs take.", "uid namespace pod container"
 )
+POD_CERTIFICATES = _gauge("kubelet_podcertificate_states", "Pod certificates by signer and state.", "signer_name state")
 CGROUP_VERSION = _gauge("kubelet_cgroup_version", "Version of the machine's control groups: 1 or 2.")
 FEATURE_ENABLED = _gauge(
     "kubernetes_feature_enabled",

@@ -1,4 +1,4 @@
 """Keys, certificate requests and the content of certificates, by a short-lived child process.
 
-The X.509 library takes 14 MB and is needed a few times a year, so no actor imports it.
+The X.509 library takes 14 MB and is seldom needed, so no actor imports it. `pem` does without it.
 """

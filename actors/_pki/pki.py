@@ -74,6 +74,21 @@ class SelfSign(Record, frozen=True, kw_only=True, tag="sign"):
     names: Names
 
 
+class MakeKey(Record, frozen=True, kw_only=True, tag="key"):
+    """Make a key, and sign a text with it."""
+
+    kind: str
+    text: str
+
+
+class ProvenKey(Record, frozen=True, kw_only=True):
+    """A key in PEM (PKCS #8), its public key in DER, and a signature that proves the possession of the key."""
+
+    key: str
+    public_key: bytes
+    proof: bytes
+
+
 class Pem(Record, frozen=True, kw_only=True):
     """A certificate and its key."""
 
@@ -102,7 +117,12 @@ def self_signed(names: Names) -> Pem:
     return _ask(SelfSign(names=names), Pem)
 
 
-def _ask(question: MakeRequest | Read | SelfSign, answer: type[T]) -> T:
+def proven_key(kind: str, text: str) -> ProvenKey:
+    """A new key and its signature of `text`. Raises PkiError for a kind that is not in x509.KEYS."""
+    return _ask(MakeKey(kind=kind, text=text), ProvenKey)
+
+
+def _ask(question: MakeRequest | Read | SelfSign | MakeKey, answer: type[T]) -> T:
     try:
         done = subprocess.run(
             command("actors._pki.x509"),

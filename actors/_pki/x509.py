@@ -6,31 +6,57 @@ import hashlib
 import ipaddress
 import re
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import cast
+from typing import TypeAlias, cast
 
 import msgspec
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, padding, rsa
 from cryptography.hazmat.primitives.asymmetric.types import CertificateIssuerPrivateKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-from actors._pki.pki import Certificate, MakeRequest, Names, Pem, PkiError, Problem, Read, SelfSign, Signing
+from actors._pki.pki import (
+    Certificate,
+    MakeKey,
+    MakeRequest,
+    Names,
+    Pem,
+    PkiError,
+    Problem,
+    ProvenKey,
+    Read,
+    SelfSign,
+    Signing,
+)
 from proto.wire.message import Record
+
+PrivateKey: TypeAlias = rsa.RSAPrivateKey | ec.EllipticCurvePrivateKey | ed25519.Ed25519PrivateKey
 
 SELF_SIGNED_FOR = timedelta(days=365)
 PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----.*?-----END [A-Z ]*PRIVATE KEY-----", re.DOTALL)
 
 
+KEYS: dict[str, Callable[[], PrivateKey]] = {
+    "RSA3072": lambda: rsa.generate_private_key(65537, 3072),
+    "RSA4096": lambda: rsa.generate_private_key(65537, 4096),
+    "ECDSAP256": lambda: ec.generate_private_key(ec.SECP256R1()),
+    "ECDSAP384": lambda: ec.generate_private_key(ec.SECP384R1()),
+    "ECDSAP521": lambda: ec.generate_private_key(ec.SECP521R1()),
+    "ED25519": ed25519.Ed25519PrivateKey.generate,
+}
+"""Key types of PodCertificateProjection."""
+
+
 def main(_: list[str]) -> int:
     """Answer one question."""
-    question = msgspec.json.decode(sys.stdin.buffer.read(), type=MakeRequest | Read | SelfSign)
+    question = msgspec.json.decode(sys.stdin.buffer.read(), type=MakeRequest | Read | SelfSign | MakeKey)
     sys.stdout.buffer.write(msgspec.json.encode(answer_to(question)))
     return 0
 
 
-def answer_to(question: MakeRequest | Read | SelfSign) -> Record:
+def answer_to(question: MakeRequest | Read | SelfSign | MakeKey) -> Record:
     """The answer, or a Problem."""
     try:
         match question:
@@ -40,6 +66,8 @@ def answer_to(question: MakeRequest | Read | SelfSign) -> Record:
                 return read(question.pem.encode())
             case SelfSign():
                 return self_signed(question.names)
+            case MakeKey():
+                return proven_key(question.kind, question.text)
     except PkiError as error:
         return Problem(problem=str(error))
 
@@ -97,6 +125,24 @@ def self_signed(names: Names) -> Pem:
         builder = builder.add_extension(alternatives, critical=False)
     made = builder.sign(key, hashes.SHA256())
     return Pem(certificate=made.public_bytes(serialization.Encoding.PEM).decode(), key=_pem_of(key))
+
+
+def proven_key(kind: str, text: str) -> ProvenKey:
+    """See pki.proven_key. The signatures are those of PodCertificateRequest.spec.proofOfPossession (KEP-4317)."""
+    if kind not in KEYS:
+        raise PkiError(f'unknown key type "{kind}"')
+    key, data = KEYS[kind](), text.encode()
+    match key:
+        case rsa.RSAPrivateKey():
+            pss = padding.PSS(padding.MGF1(hashes.SHA256()), padding.PSS.MAX_LENGTH)
+            proof = key.sign(data, pss, hashes.SHA256())
+        case ec.EllipticCurvePrivateKey():
+            proof = key.sign(data, ec.ECDSA(hashes.SHA256()))
+        case ed25519.Ed25519PrivateKey():
+            proof = key.sign(data)
+    pem = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    public = key.public_key().public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+    return ProvenKey(key=pem.decode(), public_key=public, proof=proof)
 
 
 def _signs_itself() -> x509.KeyUsage:

@@ -26,12 +26,14 @@ from proto.pods.objects import (
     FailedObject,
     GetCsiNodeState,
     GetObjects,
+    GetPodCertificate,
     GetToken,
     ListObjects,
     ObjectList,
     ObjectProblem,
     ObjectRef,
     Objects,
+    PodCertificate,
     SetClaimCapacity,
     SetClaimExpansion,
     SetCsiDrivers,
@@ -53,7 +55,7 @@ FIRST_READ_S = 3.0
 
 
 class ObjectManager(Actor):
-    """Answers requests for objects and tokens, and reports changes."""
+    """Answers requests for objects, tokens and pod certificates, and reports changes."""
 
     name: ClassVar[str] = "objects"
     asks: ClassVar[frozenset[str]] = frozenset()
@@ -117,6 +119,11 @@ class ObjectManager(Actor):
             **({"api": self.api.describe()} if self.api is not None else {}),
         }
 
+    def measure(self) -> None:
+        """Set the gauge of the pods' certificates."""
+        if self.api is not None:
+            self.api.certificates.measure()
+
     def _problems(self) -> tuple[ObjectProblem, ...]:
         return (*self.source.problems(), *(self.api.problems() if self.api is not None else ()))
 
@@ -155,7 +162,9 @@ class ObjectManager(Actor):
         """Take the references of pods, from pod_workers."""
         self._use_api(self.users.set(message.pods, full=message.full))
         if self.api is not None:
-            self.api.issuer.forget(one.pod_uid for one in message.pods if not one.refs)
+            gone = [one.pod_uid for one in message.pods if not one.refs]
+            self.api.issuer.forget(gone)
+            self.api.certificates.forget(gone)
 
     @handles(GetObjects)
     def on_get_objects(self, request: GetObjects) -> Objects | Coroutine[Any, None, Objects]:
@@ -197,6 +206,13 @@ class ObjectManager(Actor):
             problem = "cannot use TokenManager when kubelet is in standalone mode"
             raise Refused("TokenFailed", f"failed to fetch token: {problem}", retry=False)
         return await self.api.issuer.token(request)
+
+    @handles(GetPodCertificate)
+    async def on_get_pod_certificate(self, request: GetPodCertificate) -> PodCertificate:
+        """Answer with a pod's certificate. Refused NotIssued and CertificateFailed, always so without an API server."""
+        if self.api is None or not self.settings.pod_certificate_request:
+            raise Refused("CertificateFailed", "there is no API server, or the gate is off", retry=False)
+        return await self.api.certificates.get(request)
 
     @handles(SetCsiDrivers)
     def on_set_csi_drivers(self, message: SetCsiDrivers) -> None:

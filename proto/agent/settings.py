@@ -90,6 +90,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Watch, Cache or Get: how ConfigMaps and Secrets are read from the API server."""
     cluster_trust_bundle_projection: bool = False
     """The feature gate ClusterTrustBundleProjection."""
+    pod_certificate_request: bool = False
+    """The feature gate PodCertificateRequest."""
     register_node: bool = True
     provider_id: str = ""
     cloud_provider: str = ""

@@ -109,6 +109,41 @@ class GetToken(Request[Token], frozen=True, kw_only=True):
     """None: the API server's default."""
 
 
+class PodCertificate(Message, frozen=True, kw_only=True):
+    """A pod's private key and certificate chain, in PEM. Its repr leaves both out."""
+
+    key: str
+    chain: str
+    """As the API server has it; text between the certificates is not removed."""
+    refresh: float
+    """Unix seconds: ask again at this time."""
+
+    def __repr__(self) -> str:
+        return f"PodCertificate(refresh={self.refresh:.0f})"
+
+
+class GetPodCertificate(Request[PodCertificate], frozen=True, kw_only=True):
+    """From volume: the certificate of a podCertificate source of a projected volume (KEP-4317). Hashable.
+
+    The first request creates a PodCertificateRequest. It is answered once the signer has issued the certificate.
+    Refused: `NotIssued` (retry) when that takes some seconds, `CertificateFailed` on an API error (retry) or when the
+    signer has denied it. A repeat is harmless.
+    """
+
+    namespace: str
+    service_account: str
+    pod_name: str
+    pod_uid: str
+    volume: str
+    source: int
+    """Index of the source in its volume."""
+    signer_name: str
+    key_type: str
+    max_expiration_s: int | None = None
+    """None: the API server's default."""
+    user_annotations: tuple[tuple[str, str], ...] = ()
+
+
 class CsiDriver(Record, frozen=True, kw_only=True):
     """A CSI driver that has registered with the node."""
 

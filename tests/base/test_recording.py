@@ -18,7 +18,16 @@ from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node import image_pull, server
 from proto.pods import pod_workers, status
-from proto.pods.objects import ApiObject, GetObjects, GetToken, ObjectRef, Objects, Token
+from proto.pods.objects import (
+    ApiObject,
+    GetObjects,
+    GetPodCertificate,
+    GetToken,
+    ObjectRef,
+    Objects,
+    PodCertificate,
+    Token,
+)
 from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.pods.volume import ReadVolumeFile, VolumeFile
 from proto.resources import resources
@@ -161,6 +170,13 @@ def secret_answers() -> dict[str, tuple[object, object]]:
         "token": (
             GetToken(namespace="a", service_account="b", pod_name="c", pod_uid="d"),
             Token(token=CANARY.decode(), expires=1.0, refresh=1.0),
+        ),
+        "pod certificate": (
+            GetPodCertificate(
+                namespace="a", service_account="b", pod_name="c", pod_uid="d", volume="e", source=0,
+                signer_name="f", key_type="g",
+            ),  # fmt: skip
+            PodCertificate(key=CANARY.decode(), chain="h", refresh=1.0),
         ),
         "file": (
             ReadVolumeFile(pod_uid="a", volume="b", volume_path="/c", path="d", max_bytes=1),

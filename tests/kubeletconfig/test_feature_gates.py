@@ -222,7 +222,7 @@ def test_group_that_switches_on_what_is_not_built_is_refused() -> None:
     (refusal,) = check({"AllBeta": True})
     assert refusal.message == (
         "cannot set feature gate AllBeta to true: it switches on LocalStorageCapacityIsolationFSQuotaMonitoring, "
-        "PodCertificateRequest, SELinuxMount, which are not built here; set the gates that you need one by one"
+        "SELinuxMount, which are not built here; set the gates that you need one by one"
     )
     assert list(check({"AllBeta": True} | OTHER_BETA)) == []
     assert " more, which are not built" in next(check({"AllAlpha": True})).message

@@ -23,7 +23,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
     ("/metrics", r"rest_client_(exec_plugin|transport)_.*", "of client-go's transport cache; there is none here"),
     ("/metrics", r"kubelet_device_plugin_.*|resource_manager_.*", NO_DEVICES),
     ("/metrics", r"kubelet_started_host_process_containers.*", "of Windows"),
-    ("/metrics", r"kubelet_podcertificate_states", "pod certificates (PodCertificateRequest) are not built"),
     ("/metrics", r"kubelet_volume_stats_health_status_abnormal", "volume health (CSIVolumeHealth) is not built"),
     ("/metrics", r"kubelet_eviction_stats_age_seconds", "signals are measured for each decision, not taken from stats"),
     (

@@ -40,6 +40,7 @@ RESOURCES: dict[str, Resource] = {
     "RuntimeClass": Resource("/apis/node.k8s.io/v1", "runtimeclasses", False),
     "ResourceClaim": Resource("/apis/resource.k8s.io/v1", "resourceclaims", True),
     "ClusterTrustBundle": Resource("/apis/certificates.k8s.io/v1beta1", "clustertrustbundles", False),
+    "PodCertificateRequest": Resource("/apis/certificates.k8s.io/v1beta1", "podcertificaterequests", True),
 }
 """Kinds that a node may read. PriorityClasses are not needed: the API server writes their value into pods."""
 

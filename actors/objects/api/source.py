@@ -21,6 +21,7 @@ from actors.objects import claims
 from actors.objects.api import slices, trust_bundles
 from actors.objects.api.csi_nodes import CsiNodes
 from actors.objects.api.issuing import Issuer
+from actors.objects.api.pod_certificates import PodCertificates
 from actors.objects.api.polling import Polling
 from actors.objects.api.resources import (
     COLLECTIONS,
@@ -74,6 +75,7 @@ class ApiSource:
         self.node = Followed("Node", Position(collection_path("Node"), only(self._own), exact=True), self._node_changed)
         self._strategy = self._make_strategy()
         self.issuer = Issuer(actor, self.client)
+        self.certificates = PodCertificates(actor, self.client, self._follow, self._node_document)
         self.csi_nodes = CsiNodes(actor, self.client, self._node_document)
 
     def _make_strategy(self) -> Watching | Polling:
@@ -216,6 +218,7 @@ class ApiSource:
             "kinds": {kind: len(one.objects) for kind, one in self._collections.items()},
             "node": self.node.synced,
             "tokens": len(self.issuer),
+            "certificates": len(self.certificates),
             "csi": self.csi_nodes.state,
         }
 

@@ -1,7 +1,7 @@
 """Lists the API objects that a pod refers to. They need not exist. Pure.
 
-Covers the kinds of the objects actor: Secrets, ConfigMaps, Services, RuntimeClasses, ResourceClaims, and claims with
-their volumes.
+Covers the kinds of the objects actor: Secrets, ConfigMaps, Services, RuntimeClasses, ResourceClaims, ServiceAccounts of
+pods with certificates, and claims with their volumes.
 """
 
 from __future__ import annotations
@@ -26,6 +26,8 @@ def pod_references(pod: Pod, *, cluster: bool = False) -> frozenset[ObjectRef]:
         found.update(variable_references(pod, container))
     for volume in spec.volumes:
         found.update(_of_volume(namespace, pod.metadata.name, volume, cluster))
+        if volume.projected is not None and any(one.pod_certificate for one in volume.projected.sources):
+            found.add(service_account(pod))
     found.update(pull_secrets(pod))
     if spec.runtime_class_name:
         found.add(runtime_class(spec.runtime_class_name))
@@ -62,6 +64,12 @@ def services(pod: Pod) -> tuple[ObjectRef, ...]:
 def pull_secrets(pod: Pod) -> tuple[ObjectRef, ...]:
     """ImagePullSecrets in their order. The API allows empty names, which are left out."""
     return tuple(secret(pod.metadata.namespace, one.name) for one in pod.spec.image_pull_secrets if one.name)
+
+
+def service_account(pod: Pod) -> ObjectRef:
+    """The pod's service account, which its certificates are for."""
+    name = pod.spec.service_account_name or "default"
+    return ObjectRef(kind="ServiceAccount", namespace=pod.metadata.namespace, name=name)
 
 
 def config_map(namespace: str, name: str) -> ObjectRef:

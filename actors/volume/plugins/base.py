@@ -9,13 +9,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
+from typing import ClassVar, TypeAlias
 
 from actors._host.node.downward import NodeFacts
 from actors.volume.steps.codec import SetUp
-from proto.pods.objects import ApiObject, GetToken, ObjectRef, Token
+from proto.pods.objects import ApiObject, GetPodCertificate, GetToken, ObjectRef, PodCertificate, Token
 from proto.v1 import Pod, Volume
 from proto.v1.cluster import PersistentVolume, PersistentVolumeClaim
+
+CredentialRequest: TypeAlias = GetToken | GetPodCertificate
+Credential: TypeAlias = Token | PodCertificate
 
 MOUNT_OPTIONS_ANNOTATION = "volume.beta.kubernetes.io/mount-options"
 GID_ANNOTATION = "pv.beta.kubernetes.io/gid"
@@ -80,13 +83,15 @@ class Context:
     """The existing objects of `Plugin.refs` and `Plugin.further_refs`."""
     asked: frozenset[ObjectRef] = frozenset()
     """References of `further_refs` that have been read: an object that is not in `objects` does not exist."""
-    tokens: Mapping[GetToken, Token | str] = field(default_factory=dict)
-    """The tokens of `Plugin.tokens`, or the errors of their requests."""
+    credentials: Mapping[CredentialRequest, Credential | str] = field(default_factory=dict)
+    """The tokens and certificates of `Plugin.credentials`, or the errors of their requests."""
     node_name: str = ""
     standalone: bool = True
     """Without an API server: objects come from a directory, and there are no tokens."""
     trust_bundles: bool = False
     """The feature gate ClusterTrustBundleProjection."""
+    pod_certificates: bool = False
+    """The feature gate PodCertificateRequest."""
     endpoint: Callable[[str], str] = _no_driver
     """Socket of a CSI driver by name; empty for a driver that is not registered."""
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -95,10 +100,12 @@ class Context:
     """Relative paths in the volume of the step where containers mount something else; see mount_points.py."""
 
     def with_objects(
-        self, objects: Mapping[ObjectRef, ApiObject], tokens: Mapping[GetToken, Token | str] | None = None
+        self,
+        objects: Mapping[ObjectRef, ApiObject],
+        credentials: Mapping[CredentialRequest, Credential | str] | None = None,
     ) -> Context:
-        """The same node with other objects and tokens."""
-        return replace(self, objects=objects, tokens=tokens or {})
+        """The same node with other objects and credentials."""
+        return replace(self, objects=objects, credentials=credentials or {})
 
 
 class Plugin(ABC):
@@ -119,8 +126,8 @@ class Plugin(ABC):
         """Objects that the known objects name in turn; called again until it names no new one."""
         return ()
 
-    def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:  # noqa: ARG002
-        """Service account tokens that the volume needs, given its objects."""
+    def credentials(self, pod: Pod, volume: Volume, context: Context) -> tuple[CredentialRequest, ...]:  # noqa: ARG002
+        """Service account tokens and certificates that the volume needs, given its objects."""
         return ()
 
     def claimed(self, pod: Pod, volume: Volume, context: Context) -> Claimed | None:  # noqa: ARG002
@@ -183,7 +190,7 @@ class PersistentPlugin(ABC):
         """Objects that the volume uses besides its claim."""
         return ()
 
-    def tokens(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:  # noqa: ARG002
+    def credentials(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[CredentialRequest, ...]:  # noqa: ARG002
         """See Plugin."""
         return ()
 
@@ -236,7 +243,8 @@ def token_of(request: GetToken, context: Context) -> Token:
     if context.standalone:
         problem = "cannot use TokenManager when kubelet is in standalone mode"
         raise CannotMount(f"failed to fetch token: {problem}", retry=False)
-    found = context.tokens.get(request, "failed to fetch token: it was not requested")
+    found = context.credentials.get(request, "failed to fetch token: it was not requested")
     if isinstance(found, str):
         raise CannotMount(found)
+    assert isinstance(found, Token)
     return found

@@ -10,7 +10,15 @@ from dataclasses import replace
 from functools import partial
 
 from actors.volume.plugins import binding
-from actors.volume.plugins.base import CannotMount, Claimed, Context, PersistentPlugin, Plugin, not_supported
+from actors.volume.plugins.base import (
+    CannotMount,
+    Claimed,
+    Context,
+    CredentialRequest,
+    PersistentPlugin,
+    Plugin,
+    not_supported,
+)
 from actors.volume.plugins.csi import PersistentCsi
 from actors.volume.plugins.host_path import PersistentHostPath
 from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
@@ -18,7 +26,7 @@ from actors.volume.steps.codec import SetUp
 from actors.volume.steps.places import CSI
 from actors.volume.translation import translate
 from actors.volume.translation.sources import NotTranslated
-from proto.pods.objects import GetToken, ObjectRef
+from proto.pods.objects import ObjectRef
 from proto.v1 import Pod, Volume
 from proto.v1.cluster import PersistentVolumeClaim
 from proto.v1.scalars.base import json_name
@@ -48,11 +56,11 @@ class ClaimPlugin(Plugin):
         except CannotMount:
             return refs  # `claimed` raises it again, once all objects are read
 
-    def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
+    def credentials(self, pod: Pod, volume: Volume, context: Context) -> tuple[CredentialRequest, ...]:
         """Tokens that the volume's driver requests."""
         try:
             claimed = _resolve(pod, volume, context)
-            return _plugin(claimed).tokens(pod, claimed, context)
+            return _plugin(claimed).credentials(pod, claimed, context)
         except CannotMount:
             return ()
 
@@ -99,10 +107,10 @@ class MigratedPlugin(Plugin):
         except CannotMount:
             return ()  # `claimed` raises it again
 
-    def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
+    def credentials(self, pod: Pod, volume: Volume, context: Context) -> tuple[CredentialRequest, ...]:
         """The tokens that the CSIDriver requests."""
         try:
-            return self._persistent.tokens(pod, self.claimed(pod, volume, context), context)
+            return self._persistent.credentials(pod, self.claimed(pod, volume, context), context)
         except CannotMount:
             return ()
 

@@ -47,7 +47,7 @@ class CsiPlugin(Plugin):
         named = (SecretReference(name=secret.name, namespace=pod.metadata.namespace),) if secret is not None else ()
         return (_driver_ref(source.driver), *map(_secret_ref, named))
 
-    def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
+    def credentials(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:
         """The tokens that the CSIDriver requests."""
         assert volume.csi is not None
         return tuple(_token_requests(pod, _spec(volume.csi.driver, context)).values())
@@ -102,7 +102,7 @@ class PersistentCsi(PersistentPlugin):
             *(_secret_ref(one) for one in secrets if one is not None),
         )
 
-    def tokens(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:
+    def credentials(self, pod: Pod, claimed: Claimed, context: Context) -> tuple[GetToken, ...]:
         """The tokens that the CSIDriver requests; none for a raw device, as in the kubelet."""
         assert claimed.volume.spec.csi is not None
         if claimed.is_block:

@@ -1,15 +1,24 @@
 """downwardAPI, and projected: files from several sources in one directory, in memory.
 
-Sources are ConfigMaps, Secrets, fields of the pod, service account tokens and ClusterTrustBundles. Source:
-pkg/volume/downwardapi, pkg/volume/projected.
+Sources are ConfigMaps, Secrets, fields of the pod, service account tokens, ClusterTrustBundles and pod certificates.
+Source: pkg/volume/downwardapi, pkg/volume/projected.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from actors.volume.plugins import payload, trust_bundles
-from actors.volume.plugins.base import CannotMount, Context, Plugin, fs_group, fs_user, token_of, token_request
+from actors.volume.plugins import payload, pod_certificates, trust_bundles
+from actors.volume.plugins.base import (
+    CannotMount,
+    Context,
+    CredentialRequest,
+    Plugin,
+    fs_group,
+    fs_user,
+    token_of,
+    token_request,
+)
 from actors.volume.plugins.empty_dir import directory
 from actors.volume.plugins.objects import object_files
 from actors.volume.plugins.payload import Payload
@@ -55,11 +64,12 @@ class ProjectedPlugin(Plugin):
             *(trust_bundles.ref(one) for one in bundles if one is not None),
         )
 
-    def tokens(self, pod: Pod, volume: Volume, context: Context) -> tuple[GetToken, ...]:  # noqa: ARG002
-        """Tokens of all sources."""
+    def credentials(self, pod: Pod, volume: Volume, context: Context) -> tuple[CredentialRequest, ...]:
+        """Tokens and certificates of all sources."""
         sources = volume.projected.sources if volume.projected is not None else ()
         found = (one.service_account_token for one in sources)
-        return tuple(_token_request(pod, one) for one in found if one is not None)
+        tokens = (_token_request(pod, one) for one in found if one is not None)
+        return (*tokens, *(pod_certificates.requests(pod, volume) if context.pod_certificates else ()))
 
     def step(self, pod: Pod, volume: Volume, context: Context) -> Files:
         """See Plugin."""
@@ -68,9 +78,9 @@ class ProjectedPlugin(Plugin):
         files: Payload = {}
         errors: list[CannotMount] = []
         size = 0
-        for one in source.sources:
+        for index in range(len(source.sources)):
             try:
-                more = _files(pod, one, source.default_mode, context)
+                more = _files(pod, volume, index, context)
                 size = payload.added(size, *more.values())
                 files |= more
             except payload.TooLarge:
@@ -78,7 +88,11 @@ class ProjectedPlugin(Plugin):
             except CannotMount as error:
                 errors.append(error)
         if errors:
-            raise CannotMount(_aggregate(map(str, errors)), retry=any(error.retry for error in errors))
+            raise CannotMount(
+                _aggregate(map(str, errors)),
+                retry=any(error.retry for error in errors),
+                soon=any(error.soon for error in errors),
+            )
         return payload.files_step(directory(pod, volume.name, self.directory, context, "Memory"), files, context)
 
 
@@ -91,7 +105,9 @@ def _ref(pod: Pod, one: VolumeProjection) -> ObjectRef | None:
     return None
 
 
-def _files(pod: Pod, one: VolumeProjection, default_mode: int | None, context: Context) -> Payload:
+def _files(pod: Pod, volume: Volume, index: int, context: Context) -> Payload:
+    assert volume.projected is not None
+    one, default_mode = volume.projected.sources[index], volume.projected.default_mode
     ref, part = _ref(pod, one), one.config_map or one.secret
     if ref is not None and part is not None:
         return object_files(ref, part.items, default_mode, context, optional=bool(part.optional))
@@ -101,6 +117,10 @@ def _files(pod: Pod, one: VolumeProjection, default_mode: int | None, context: C
         return _token_file(pod, one.service_account_token, default_mode, context)
     if one.cluster_trust_bundle is not None:
         return _trust_file(pod, one.cluster_trust_bundle, default_mode, context)
+    if one.pod_certificate is not None:
+        wanted = pod_certificates.request(pod, volume, index, one.pod_certificate)
+        files = pod_certificates.files(one.pod_certificate, wanted, context)
+        return _own_files(pod, files, default_mode)
     kind = next((name for name in one.__struct_fields__ if getattr(one, name) is not None), "")
     raise CannotMount(f"this agent does not support projected sources of type `{json_name(kind)}`", retry=False)
 
@@ -108,7 +128,8 @@ def _files(pod: Pod, one: VolumeProjection, default_mode: int | None, context: C
 def _token_file(
     pod: Pod, source: ServiceAccountTokenProjection, default_mode: int | None, context: Context
 ) -> Payload:  # fmt: skip
-    return _own_file(pod, source.path, token_of(_token_request(pod, source), context).token.encode(), default_mode)
+    token = token_of(_token_request(pod, source), context).token
+    return _own_files(pod, [(source.path, token.encode())], default_mode)
 
 
 def _trust_file(
@@ -116,16 +137,16 @@ def _trust_file(
 ) -> Payload:  # fmt: skip
     if context.standalone or not context.trust_bundles:
         raise CannotMount(trust_bundles.NOT_SUPPORTED, retry=False)
-    return _own_file(pod, source.path, trust_bundles.anchors(source, context.objects), default_mode)
+    return _own_files(pod, [(source.path, trust_bundles.anchors(source, context.objects))], default_mode)
 
 
-def _own_file(pod: Pod, path: str, data: bytes, default_mode: int | None) -> Payload:
+def _own_files(pod: Pod, files: Iterable[tuple[str, bytes]], default_mode: int | None) -> Payload:
     # Readable by its user only. With an fsGroup, which reads all files of the volume, by that group too.
     user = fs_user(pod)
     mode = payload.DEFAULT_MODE if default_mode is None else default_mode
     if user is not None or fs_group(pod) is not None:
         mode = OWN_MODE
-    return payload.payload([File(path, data, mode, user)])
+    return payload.payload(File(path, data, mode, user) for path, data in files)
 
 
 def _token_request(pod: Pod, source: ServiceAccountTokenProjection) -> GetToken:

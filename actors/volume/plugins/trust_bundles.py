@@ -6,10 +6,11 @@ so that a restart rewrites no file.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from actors._host.node.selector import matches_requirement
+from actors._pki import pem
 from actors.volume.plugins.base import CannotMount
 from proto.pods.objects import ApiObject, ObjectRef
 from proto.v1.meta import LabelSelector
@@ -18,8 +19,6 @@ from proto.v1.volumes.projected import ClusterTrustBundleProjection
 KIND = "ClusterTrustBundle"
 NOT_SUPPORTED = "ClusterTrustBundle projection is not supported in static kubelet mode"
 """The kubelet's message for: no API server, the feature gate is off, or the server does not have the kind."""
-_BEGIN, _END = "-----BEGIN CERTIFICATE-----", "-----END CERTIFICATE-----"
-_LINE = 64
 
 
 def ref(source: ClusterTrustBundleProjection) -> ObjectRef:
@@ -58,18 +57,4 @@ def _selects(selector: LabelSelector, labels: Mapping[str, str]) -> bool:
 
 def _pem(bundles: Iterable[ApiObject]) -> bytes:
     texts = ((one.document.get("spec") or {}).get("trustBundle") or "" for one in bundles)
-    blocks = sorted({"".join(block.split()) for text in texts for block in _blocks(text)})
-    return "".join(map(_encoded, blocks)).encode()
-
-
-def _blocks(text: str) -> Iterator[str]:
-    """Yield the text between each BEGIN and the next END. A text without END is searched once, not from each BEGIN."""
-    at = 0
-    while (begin := text.find(_BEGIN, at)) >= 0 and (end := text.find(_END, begin + len(_BEGIN))) >= 0:
-        yield text[begin + len(_BEGIN) : end]
-        at = end + len(_END)
-
-
-def _encoded(block: str) -> str:
-    lines = "\n".join(block[at : at + _LINE] for at in range(0, len(block), _LINE))
-    return f"-----BEGIN CERTIFICATE-----\n{lines}\n-----END CERTIFICATE-----\n"
+    return pem.encoded(sorted({block for text in texts for block in pem.blocks(text)})).encode()

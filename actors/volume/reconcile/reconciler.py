@@ -38,7 +38,7 @@ from actors.volume.steps.codec import Outcome, SetUp
 from actors.volume.steps.csi import CsiMount
 from actors.volume.steps.places import host_path, map_places
 from actors.volume.steps.volumes import HostPath, Local, ReadFile, SubPath
-from proto.pods.objects import ObjectRef, Token
+from proto.pods.objects import ObjectRef
 from proto.pods.pod_workers import VolumesMounted
 
 SOONEST_RENEWAL_S = 1.0
@@ -155,7 +155,7 @@ class Reconciler:
         actual = pod.actual.get(one.name, NEW)
         if actual.unresponsive:
             return HostPath(one.name, actual.path)  # a mounted volume of any kind stays, it only has to answer
-        context = self._context.with_objects(need.objects, need.tokens)
+        context = self._context.with_objects(need.objects, need.credentials)
         grown = self.publisher.growth_bytes(pod, one, context)
         again = self.publisher.is_due(pod, one, context) or bool(grown)
         if actual.mounted and one.name in pod.persistent and not again:
@@ -189,7 +189,7 @@ class Reconciler:
 
     def _attachable(self, pod: PodVolumes, due: list[Wanted], need: Needed) -> dict[str, tuple[str, str]]:
         """(driver, handle) of the volumes to mount that a controller attaches, by name."""
-        context = self._context.with_objects(need.objects, need.tokens)
+        context = self._context.with_objects(need.objects, need.credentials)
         found = {}
         for one in due:
             if pod.pod is None or pod.actual.get(one.name, NEW).mounted:
@@ -208,7 +208,7 @@ class Reconciler:
         self._context = replace(self._context, labels=labels)
 
     def _schedule_renewal(self, uid: str, pod: PodVolumes, need: Needed) -> None:
-        times = [one.refresh for one in need.tokens.values() if isinstance(one, Token)]
+        times = [one.refresh for one in need.credentials.values() if not isinstance(one, str)]
         if pod.pod is None or not times or (pod.renewal is not None and pod.renewal_at <= min(times)):
             return
         pod.stop_renewal()

@@ -1,58 +1,62 @@
-"""Fetches the API objects and service account tokens that volumes are made of."""
+"""Fetches the API objects, service account tokens and pod certificates that volumes are made of."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from actors._base import Future
 from actors._objects.fetch import ASK_S, fetch_each
 from actors._objects.peer import ObjectsRef
-from actors.volume.plugins.base import Context
+from actors.volume.plugins.base import Context, Credential, CredentialRequest
 from actors.volume.policy import Wanted
 from actors.volume.reconcile.volume_state import PodVolumes
-from proto.pods.objects import ApiObject, GetToken, ObjectRef, Token
+from proto.pods.objects import ApiObject, ObjectRef
 from proto.wire.errors import ActorDead, ActorError
 
 
 class Needed(NamedTuple):
-    """Objects and tokens for volumes of a pod."""
+    """Objects and credentials for volumes of a pod."""
 
     objects: Mapping[ObjectRef, ApiObject]
     failed: dict[ObjectRef, str]
     """Errors of objects that cannot be read."""
-    tokens: dict[GetToken, Token | str]
-    """Tokens, or the error of the request."""
+    credentials: dict[CredentialRequest, Credential | str]
+    """Tokens and certificates, or the error of the request."""
 
 
 async def needed(objects: ObjectsRef, pod: PodVolumes, due: Iterable[Wanted], context: Context) -> Needed:
-    """Fetch objects, the objects that they name in turn (recorded in `pod.further_refs`), and tokens."""
+    """Fetch objects, the objects that they name in turn (recorded in `pod.further_refs`), and credentials."""
     due = tuple(due)
     found, failed = await _objects(objects, pod, due, context)
     has = context.with_objects(found)
     requests = {
-        request for one in due if pod.pod is not None for request in one.plugin.tokens(pod.pod, one.volume, has)
+        request for one in due if pod.pod is not None for request in one.plugin.credentials(pod.pod, one.volume, has)
     }
     if not requests or context.standalone:
         return Needed(found, failed, {})
     # All requests are sent before the first answer is awaited.
-    asked = [(request, objects.ask(request, ASK_S)) for request in sorted(requests, key=repr)]
-    tokens: dict[GetToken, Token | str] = {}
+    asked = [(request, _ask(objects, request)) for request in sorted(requests, key=repr)]
+    credentials: dict[CredentialRequest, Credential | str] = {}
     for request, answer in asked:
         try:
-            tokens[request] = await _again_if_dead(objects, request, answer)
+            credentials[request] = await _again_if_dead(objects, request, answer)
         except ActorError as error:
-            tokens[request] = str(error)
-    return Needed(found, failed, tokens)
+            credentials[request] = str(error)
+    return Needed(found, failed, credentials)
 
 
-async def _again_if_dead(objects: ObjectsRef, request: GetToken, answer: Future[Token]) -> Token:
+def _ask(objects: ObjectsRef, request: Any) -> Future[Credential]:
+    return objects.ask(request, ASK_S)  # of either type of request
+
+
+async def _again_if_dead(objects: ObjectsRef, request: CredentialRequest, answer: Future[Credential]) -> Credential:
     # The next incarnation of the objects actor answers within some 30 ms.
     try:
         return await answer
     except ActorDead:
-        return await objects.ask(request, ASK_S)
+        return await _ask(objects, request)
 
 
 async def _objects(

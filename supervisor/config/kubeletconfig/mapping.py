@@ -262,6 +262,7 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["image_pull_verification"] = config.image_pull_credentials_verification_policy if verified else ""
     gates = Gates(config.feature_gates or {})
     values["cluster_trust_bundle_projection"] = gates.enabled("ClusterTrustBundleProjection")
+    values["pod_certificate_request"] = gates.enabled("PodCertificateRequest")
     values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
     values["split_log_streams"] = gates.enabled("PodLogsQuerySplitStreams")
     values["dns_only_serving_certificate"] = gates.enabled("AllowDNSOnlyNodeCSR")

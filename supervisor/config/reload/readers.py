@@ -51,8 +51,8 @@ _READ_BY = {
     """,
     "objects": """
         run_dir objects_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst
-        config_map_and_secret_change_detection_strategy cluster_trust_bundle_projection node_name sync_frequency_s
-        file_check_frequency_s
+        config_map_and_secret_change_detection_strategy cluster_trust_bundle_projection pod_certificate_request
+        node_name sync_frequency_s file_check_frequency_s
     """,
     "oom": "root_dir container_runtime_endpoint cgroup_driver cgroup_root",
     "pleg": "container_runtime_endpoint image_service_endpoint relist_period_s",
@@ -97,9 +97,9 @@ _READ_BY = {
     "status": "root_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst node_name",
     "tracing": "tracing_endpoint node_name",
     "volume": """
-        root_dir kubeconfig cluster_trust_bundle_projection node_name sync_frequency_s max_pods node_labels
-        system_reserved kube_reserved eviction_hard volume_stats_agg_period_s local_storage_capacity_isolation
-        allocatable_ignores_eviction
+        root_dir kubeconfig cluster_trust_bundle_projection pod_certificate_request node_name sync_frequency_s
+        max_pods node_labels system_reserved kube_reserved eviction_hard volume_stats_agg_period_s
+        local_storage_capacity_isolation allocatable_ignores_eviction
     """,
 }
 """The settings that each actor's own modules read, by actor. `runtime` is the embedded container runtime."""

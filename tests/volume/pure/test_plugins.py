@@ -239,7 +239,7 @@ def with_token(token: Token | str, **security: Any) -> SetUp:
     ref = ObjectRef(kind="ConfigMap", namespace="ns", name="ca")
     objects = {ref: ApiObject(ref=ref, resource_version="1", data={"ca.crt": b"CA"})}
     context = Context(64 * MI, standalone=False).with_objects(objects)
-    (wish,) = wanted.plugin.tokens(spec, wanted.volume, context)
+    (wish,) = wanted.plugin.credentials(spec, wanted.volume, context)
     assert (wish.namespace, wish.service_account, wish.pod_name, wish.pod_uid) == ("ns", "default", "p", "u")
     assert (wish.audiences, wish.expiration_s) == (("vault",), 600)
     return wanted.plugin.step(spec, wanted.volume, context.with_objects(objects, {wish: token}))

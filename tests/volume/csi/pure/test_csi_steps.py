@@ -83,7 +83,7 @@ def step_and_tokens(
         objects[ref] = ApiObject(ref=ref, resource_version="1", data={"k": call.encode()})
     (wanted,) = policy.wanted_volumes(pod).values()
     context = Context(standalone=standalone, objects=objects, node_name="n", endpoint=lambda _: socket)
-    asked = wanted.plugin.tokens(pod, wanted.volume, context)
+    asked = wanted.plugin.credentials(pod, wanted.volume, context)
     tokens = {one: Token(token=one.audiences[0], expires=10, refresh=8) for one in asked}
     made = wanted.plugin.step(pod, wanted.volume, context.with_objects(objects, tokens))
     assert isinstance(made, CsiMount)
