@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 from actors._files.problems import FileError
-from actors.config.pods.static_pods import CONFIG_SEEN, CONFIG_SOURCE, full_name
+from actors.config.pods.static_pods import CONFIG_MIRROR, CONFIG_SEEN, CONFIG_SOURCE, full_name
 from actors.config.validation.problems import ManifestError
 from proto.v1 import Pod
 
@@ -46,14 +46,20 @@ def resolve(files: Mapping[str, FileState]) -> Resolved:
         if state.pod is None:
             continue
         name, uid = full_name(state.pod), state.pod.metadata.uid
-        taken = owners.get(name) or uids.get(uid)
-        if taken is None:
+        if name not in owners and uid not in uids:
             pods[name] = state.pod
             owners[name] = uids[uid] = path
         elif state.error is None:
-            problem = f"pod {name} is already defined by {taken}; change its name or namespace, or remove one file"
-            errors[path] = ManifestError(path, 0, "metadata.name", problem)
+            errors[path] = _taken(path, name, owners.get(name), uid, uids.get(uid))
     return Resolved(pods, errors)
+
+
+def _taken(path: str, name: str, owner: str | None, uid: str, owner_of_uid: str | None) -> ManifestError:
+    if owner is not None:
+        problem = f"pod {name} is already defined by {owner}; change its name or namespace, or remove one file"
+        return ManifestError(path, 0, "metadata.name", problem)
+    problem = f"{owner_of_uid} has a pod with the UID {uid}, too; change one UID, or leave it out"
+    return ManifestError(path, 0, "metadata.uid", problem)
 
 
 class Changes(NamedTuple):
@@ -105,7 +111,7 @@ def merge(
 def _semantic_parts(pod: Pod) -> tuple[object, ...]:
     """The parts of a pod whose change is an update, as in podsDifferSemantically of the kubelet."""
     metadata = pod.metadata
-    local = (CONFIG_SEEN, CONFIG_SOURCE)
+    local = (CONFIG_SEEN, CONFIG_SOURCE, CONFIG_MIRROR)
     annotations = {key: value for key, value in metadata.annotations.items() if key not in local}
     grace = metadata.deletion_grace_period_seconds
     return pod.spec, metadata.labels, annotations, metadata.deletion_timestamp, grace

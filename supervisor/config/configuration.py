@@ -4,10 +4,11 @@ A flag wins over a drop-in, a drop-in over the file, the file over the default. 
 a flag's maps replace. Feature gates always merge. The source of each value is recorded. The module only reads files,
 and loads YAML for that.
 
-There are four differences to the kubelet. Without --config, the file's defaults apply, because the flags' defaults
-would allow anonymous requests. The default thresholds of evictionHard apply without a file too. A drop-in may
-switch off a gate that a default depends on; the kubelet then refuses its own default. And a drop-in may repeat a key,
-with a note; the kubelet refuses that drop-in.
+There are five differences to the kubelet. Without --config, the file's defaults apply, because the flags' defaults
+would allow anonymous requests. The default thresholds of evictionHard apply without a file too. They also apply when
+a drop-in sets evictionHard to null; the kubelet then has none. A drop-in may switch off a gate that a default depends
+on; the kubelet then refuses its own default. And a drop-in may repeat a key, with a note; the kubelet refuses that
+drop-in.
 """
 
 from __future__ import annotations

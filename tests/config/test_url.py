@@ -120,7 +120,6 @@ LIES = {
     "compressed": (whole(pod("z"), "200 OK", "Content-Encoding: gzip"), "encoded as 'gzip'"),
     "not utf-8": (whole(pod("z") + b"# \xff\n"), "not UTF-8"),
     "bad pod": (whole(pod_list(("w", "good"), ("z", "[]"))), "must be text"),
-    "same pod twice": (whole(pod_list(("w", "x"), ("w", "x"))), "Duplicate value"),
     "other kind": (whole(b"apiVersion: v1\nkind: Secret\nmetadata: {name: z}\n"), "must be Pod, not 'Secret'"),
     "items": (whole(b"apiVersion: v1\nkind: PodList\nitems: {}\n"), "must be a list"),
     "loop": (redirect("/pods"), "redirected more than 10 times"),
@@ -147,7 +146,7 @@ def test_every_lie_keeps_the_last_good_pods() -> None:
         server.answer = GOOD
         read_again(process)
         assert problems(process) == ()
-        assert len(process.peers["events"].of(RecordEvent)) == 7, "one event for each bad content"
+        assert len(process.peers["events"].of(RecordEvent)) == 6, "one event for each bad content"
 
 
 def test_a_bad_pod_of_a_list_is_reported_with_its_field() -> None:
@@ -156,6 +155,22 @@ def test_a_bad_pod_of_a_list_is_reported_with_its_field() -> None:
         assert (one.file, one.line, one.field) == (server.url, 7, "items[1].spec.containers[0].image")
         assert not one.keeps_previous
         assert not updates(process)
+
+
+def test_pod_with_a_name_that_is_there_is_left_out_alone() -> None:
+    pods = pod_list(("w", "first"), ("w", "second"), ("z", "third"))
+    with LyingServer(whole(pods)) as server, config(server.url) as process:
+        assert seen(process)
+        assert images(process) == {"w-node": "first", "z-node": "third"}
+        (one,) = problems(process)
+        assert (one.line, one.field, one.keeps_previous) == (6, "items[1].metadata.name", False)
+        assert "items[0].metadata.name has the same; this pod is left out" in one.problem
+        (event,) = process.peers["events"].of(RecordEvent)
+        assert "Duplicate value" in event.message
+        server.answer = whole(pod_list(("w", "second"), ("z", "third")))
+        read_again(process)
+        wait_for(lambda: images(process) == {"w-node": "second", "z-node": "third"})
+        assert problems(process) == ()
 
 
 @pytest.mark.parametrize("answer", [drip, drip_head])

@@ -26,6 +26,8 @@ class FakeLogind(BusPeer):
         self.longest_s, self._drop_in = longest_s, drop_in
         self.overruled = False
         """A file that is read after `drop_in` keeps the delay."""
+        self.refused_reloads = 0
+        """How many of the next reloads systemd refuses."""
         self.looks = self.reloads = 0
         self.under_way = False
         self.locks: list[tuple[str, ...]] = []
@@ -77,6 +79,9 @@ class FakeLogind(BusPeer):
                 "InhibitDelayMaxUSec": ("t", int(self.longest_s * 1e6)), "PreparingForShutdown": ("b", self.under_way),
             }  # fmt: skip
             return new_method_return(message, "v", (values[message.body[1]],))
+        if member == "KillUnit" and self.refused_reloads:
+            self.refused_reloads -= 1
+            return new_error(message, "org.freedesktop.systemd1.NoSuchUnit", "s", ("not loaded",))
         if member == "KillUnit" and self._drop_in is not None:
             assert message.body == ("systemd-logind.service", "all", signal.SIGHUP)
             found = configparser.ConfigParser()

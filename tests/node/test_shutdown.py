@@ -29,7 +29,7 @@ from proto.wire.message import Done, Message
 from tests.harness import Stalls, wait_for
 from tests.kube.faulty_server import FaultyServer
 from tests.node.fake_logind import FakeLogind
-from tests.node.test_actor import Server, World, world
+from tests.node.node_actor import Server, World, world
 
 STATIC = {"kubernetes.io/config.source": "file"}
 GRACES = (ShutdownGrace(priority=0, grace_s=20), ShutdownGrace(priority=2_000_000_000, grace_s=10))
@@ -314,6 +314,24 @@ def test_drop_in_makes_logind_allow_the_delay(tmp_path: Path, monkeypatch: pytes
         wait_for(machine.held, 20, "the lock is held")
         assert machine.longest_s == 30.0
         assert drop_in.read_text() == "# Kubelet logind override\n[Login]\nInhibitDelayMaxSec=30\n"
+    follower.join(20)
+    assert not follower.is_alive()
+
+
+@pytest.mark.needs("dbus-daemon")
+def test_refused_reload_is_tried_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drop_in = tmp_path / "logind.conf.d" / "99-kubelet.conf"
+    for name, value in (("DROP_IN", drop_in), ("RELOADED_S", 0.0), ("RECHECK_S", 0.01)):
+        monkeypatch.setattr(f"actors.node.shutdown.logind.{name}", value)
+    problems: list[str] = []
+    with FakeLogind(5.0, drop_in) as machine:
+        machine.refused_reloads = 2
+        monkeypatch.setenv("DBUS_SYSTEM_BUS_ADDRESS", machine.address)
+        follower = threading.Thread(target=follow, args=(Logind(30.0, lambda *_: None, problems.append),))
+        follower.start()
+        wait_for(machine.held, 20, "the lock is held")
+        assert machine.reloads == 1
+        assert ["allows 5 s" in problem for problem in problems] == [True, False]
     follower.join(20)
     assert not follower.is_alive()
 

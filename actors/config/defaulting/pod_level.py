@@ -1,6 +1,7 @@
 """Completes a pod's own resources, spec.resources (KEP-2837), from those of its containers.
 
-`defaults.py` sets the containers' defaults before.
+`defaults.py` sets the containers' defaults before. Kubernetes 1.36 takes no pod-level limits of cpu and memory from
+containers. Later releases do (pull request 140514). A kubelet's UID of a static pod is a hash of its defaulted fields.
 """
 
 from collections.abc import Callable, Iterable
@@ -20,7 +21,6 @@ def default_pod_resources(spec: PodSpec) -> PodSpec:
     try:
         limits = _huge_page_limits(resources, spec)
         requests = _requests(replace(resources, limits=limits), spec)
-        limits = _limits(limits, requests, spec)
     except QuantityError:
         return spec  # validation reports an unreadable quantity with its field
     return replace(spec, resources=replace(resources, limits=limits, requests=requests))
@@ -31,7 +31,7 @@ def _huge_page_limits(resources: ResourceRequirements, spec: PodSpec) -> Resourc
         return resources.limits
     total = _aggregate(spec, lambda container: container.resources.limits)
     huge = {name: amount for name, amount in total.items() if name.startswith("hugepages-")}
-    return {**huge, **{n: resources.requests[n] for n in huge if n in resources.requests}, **resources.limits}
+    return {name: amount for name, amount in huge.items() if name not in resources.requests} | resources.limits
 
 
 def _requests(resources: ResourceRequirements, spec: PodSpec) -> ResourceList:
@@ -40,16 +40,6 @@ def _requests(resources: ResourceRequirements, spec: PodSpec) -> ResourceList:
     total = _aggregate(spec, lambda container: container.resources.requests)
     from_containers = {name: amount for name, amount in total.items() if name in ("cpu", "memory")}
     return {**_supported(resources.limits), **from_containers, **resources.requests}
-
-
-def _limits(limits: ResourceList, requests: ResourceList, spec: PodSpec) -> ResourceList:
-    # A pod with requests gets the sum of its containers' limits, provided each of them has one.
-    containers = (*spec.containers, *spec.init_containers)
-    bounded = {name for name in ("cpu", "memory") if all(name in one.resources.limits for one in containers)}
-    if not requests or not containers:
-        return limits
-    total = _aggregate(spec, lambda container: container.resources.limits)
-    return {**{name: amount for name, amount in total.items() if name in bounded}, **limits}
 
 
 def _supported(resources: ResourceList) -> ResourceList:

@@ -45,23 +45,33 @@ def load(path: str, data: bytes, node_name: str, *, objects_dir: bool = False) -
 
 
 def load_answer(
-    url: str, shown: str, data: bytes, node_name: str, *, objects_dir: bool = False
+    url: str,
+    shown: str,
+    data: bytes,
+    node_name: str,
+    duplicates: list[ManifestError] | None = None,
+    *,
+    objects_dir: bool = False,
 ) -> tuple[StaticPod, ...]:
     """Return the static pods of a URL's answer. Raises ManifestError: as in the kubelet, one bad pod rejects all.
 
-    `shown` is the URL in errors, without what may be secret. The rest is as for `load`.
+    Of two pods with one name or UID the first counts (filterInvalidPods in the kubelet's pkg/kubelet/config).
+    `duplicates` gets an error for each other one. `shown` is the URL in errors, without what may be secret. The rest
+    is as for `load`.
     """
     found: list[StaticPod] = []
     places: dict[str, str] = {}
     for read in manifest.read_answer(shown, data):
         pod = url_pod(default_pod(read.pod), url, node_name)
-        for field, key in (("name", full_name(pod)), ("uid", pod.metadata.uid)):
-            path = (*read.at, "metadata", field)
-            if key in places:
-                problem = f"Duplicate value: {places[key]} has the same; change one"
-                raise ManifestError(shown, read.document.line(path), field_text(path), problem)
-            places[key] = field_text(path)
-        found.append(_checked(shown, read, pod, objects_dir=objects_dir))
+        checked = _checked(shown, read, pod, objects_dir=objects_dir)
+        keys = {full_name(pod): (*read.at, "metadata", "name"), pod.metadata.uid: (*read.at, "metadata", "uid")}
+        taken = next((key for key in keys if key in places), None)
+        if taken is None:
+            places |= {key: field_text(path) for key, path in keys.items()}
+            found.append(checked)
+        elif duplicates is not None:
+            problem = f"Duplicate value: {places[taken]} has the same; this pod is left out; change one"
+            duplicates.append(ManifestError(shown, read.document.line(keys[taken]), field_text(keys[taken]), problem))
     return tuple(found)
 
 

@@ -58,6 +58,7 @@ class _Read(NamedTuple):
 
     pods: tuple[Pod, ...] = ()
     error: tuple[str, int, str, str, tuple[str, ...]] | None = None
+    """With `pods`: of the pods that are left out, because another one has their name or UID."""
     warnings: tuple[ManifestWarning, ...] = ()
     found_warnings: int = 0
 
@@ -90,6 +91,8 @@ class UrlPods:
         """Of the last answer that was parsed, good or bad."""
         self._unreachable = ""
         self._error: ManifestError | None = None
+        self._is_partly = False
+        """The error is of some pods of the answer. The others run."""
         self._fetching = Semaphore(1)
 
     def recover(self) -> None:
@@ -129,6 +132,7 @@ class UrlPods:
             found.append(SourceProblem(file=self._shown, problem=self._unreachable, keeps_previous=keeps))
         if (error := self._error) is not None:
             problem = error.problem + error.more()
+            keeps = keeps and not self._is_partly
             found.append(
                 SourceProblem(
                     file=error.file, line=error.line, field=error.field, problem=problem, keeps_previous=keeps
@@ -173,25 +177,28 @@ class UrlPods:
             log.warning("%s:%d: %s %s", self._shown, warning.line, warning.field, warning.problem)
         if (more := read.found_warnings - len(read.warnings)) > 0:
             log.warning("%s: %d more warnings", self._shown, more)
-        if read.error is not None:
-            self._say_bad(ManifestError(*read.error))
-            return
         self._error = None
+        if read.error is not None:
+            self._say_bad(ManifestError(*read.error), is_partly=bool(read.pods))
+            if not read.pods:
+                return
         await self._take(tuple(map(self._as_seen, read.pods)))
 
     def _parse(self, body: bytes) -> bytes:
         """Parse an answer; runs in a child process, whose memory it bounds."""
         resource.setrlimit(resource.RLIMIT_DATA, (MAX_PARSE_BYTES, MAX_PARSE_BYTES))
         settings = self._actor.settings
+        duplicates: list[ManifestError] = []
         try:
             found = load_answer(
-                self._url, self._shown, body, settings.node_name, objects_dir=bool(settings.objects_dir)
+                self._url, self._shown, body, settings.node_name, duplicates, objects_dir=bool(settings.objects_dir)
             )
         except ManifestError as error:
-            read = _Read(error=(error.file, error.line, error.field, error.problem, error.others))
+            read = _Read(error=_arguments(error))
         else:
             warnings = tuple(warning for one in found for warning in one.warnings)
-            read = _Read(tuple(one.pod for one in found), None, warnings[:MAX_WARNINGS], len(warnings))
+            left_out = _arguments(*duplicates[:MAX_WARNINGS]) if duplicates else None
+            read = _Read(tuple(one.pod for one in found), left_out, warnings[:MAX_WARNINGS], len(warnings))
         return msgspec.msgpack.encode(read)
 
     def _as_seen(self, pod: Pod) -> Pod:
@@ -222,9 +229,9 @@ class UrlPods:
             log.info("can read pods of %s again", self._shown)
         self._unreachable = problem
 
-    def _say_bad(self, error: ManifestError) -> None:
-        self._error = error
-        log.error("%s; the pods known so far keep running", error)
+    def _say_bad(self, error: ManifestError, *, is_partly: bool) -> None:
+        self._error, self._is_partly = error, is_partly
+        log.error("%s%s", error, "" if is_partly else "; the pods known so far keep running")
         message = f"Error validating pod from {SOURCE}, ignoring: {error}"
         Recorder(self._actor.peer("events")).node("Warning", "FailedValidation", message)
 
@@ -233,3 +240,9 @@ class UrlPods:
     def _place(self) -> str:
         """A digest, because the URL may have a secret."""
         return hashlib.sha256(f"{self._actor.settings.node_name}\n{self._url}".encode()).hexdigest()
+
+
+def _arguments(first: ManifestError, *others: ManifestError) -> tuple[str, int, str, str, tuple[str, ...]]:
+    """The arguments of a ManifestError with all these problems, as the child sends them."""
+    more = tuple(f"line {one.line}: {one.field}: {one.problem}" for one in others)
+    return first.file, first.line, first.field, first.problem, (*first.others, *more)

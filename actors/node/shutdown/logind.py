@@ -66,8 +66,8 @@ class Logind:
         self._held: int | None = None
         self._number = 0
         """Count of locks taken so far."""
-        self._reloaded = False
-        """logind has been asked to read its configuration again."""
+        self._reloaded: bool | None = None
+        """True: systemd has made logind read its configuration again. False: it refused to."""
 
     def start(self) -> None:
         """Start the thread."""
@@ -162,8 +162,7 @@ class Logind:
             return
         deadline = time.monotonic()
         if _write_drop_in(self._delay_s) or not self._reloaded:
-            self._reloaded = True
-            _reload(bus)
+            self._reloaded = _reload(bus)
             deadline += RELOADED_S
         while (longest_s := _longest_s(bus)) < self._delay_s:
             if time.monotonic() >= deadline:
@@ -174,8 +173,13 @@ class Logind:
             time.sleep(0.1)
 
     def _wait_for_delay(self, bus: Any, signals: deque[Message]) -> bool:
-        """Wait until logind allows the delay. False when another process of logind has started first."""
+        """Wait until logind allows the delay. False when another process of logind has started first.
+
+        A reload that systemd has refused, as early in the boot, is tried again.
+        """
         while _longest_s(bus) < self._delay_s:
+            if self._reloaded is False:
+                self._reloaded = _reload(bus)
             with suppress(TimeoutError):
                 signal = bus.recv_until_filtered(signals, timeout=RECHECK_S)
                 if _is_of_owner(signal) and signal.body[2]:
@@ -206,11 +210,14 @@ def _longest_s(bus: Any) -> float:
     return float(_property(bus, "InhibitDelayMaxUSec")) / 1e6
 
 
-def _reload(bus: Any) -> None:
-    """Make logind read its configuration again."""
+def _reload(bus: Any) -> bool:
+    """Make logind read its configuration again. False when systemd refuses."""
     systemd = DBusAddress("/org/freedesktop/systemd1", "org.freedesktop.systemd1", "org.freedesktop.systemd1.Manager")
-    with suppress(DBusErrorResponse):  # the caller checks the delay next
+    try:
         _ask(bus, new_method_call(systemd, "KillUnit", "ssi", ("systemd-logind.service", "all", 1)))
+    except DBusErrorResponse:
+        return False
+    return True
 
 
 def _call(bus: Any, member: str, signature: str, body: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -46,15 +46,17 @@ def _boolean(text: str, _: Any) -> bool:
     return text in _TRUE
 
 
+_MAX_DIGITS = 100
+"""More than 64 binary digits need. Python refuses to convert thousands."""
 _INTEGER = re.compile(r"[+-]?(0[xX][0-9a-fA-F_]+|0[bB][01_]+|0[oO]?[0-7_]+|[1-9][0-9_]*|0)", re.ASCII)
 
 
-def _integer(bits: int, least: int | None = None) -> Read:
+def _integer(bits: int) -> Read:
     """Go's strconv.ParseInt with base 0: decimal, 0x, 0b, 0o, and a leading 0 for octal."""
-    low, high = (-(2 ** (bits - 1)) if least is None else least), 2 ** (bits - 1) - 1
+    low, high = -(2 ** (bits - 1)), 2 ** (bits - 1) - 1
 
     def read(text: str, _: Any) -> int:
-        if not _INTEGER.fullmatch(text) or text.endswith("_") or "__" in text:
+        if len(text) > _MAX_DIGITS or not _INTEGER.fullmatch(text) or text.endswith("_") or "__" in text:
             raise KindError("expected a whole number")
         digits = text.lstrip("+-")
         is_octal = len(digits) > 1 and digits[0] == "0" and digits[1] in "01234567_"
@@ -162,30 +164,53 @@ def _taints(text: str, _: Any) -> list[dict[str, str]]:
     return found
 
 
+_DECIMAL = re.compile(r"0*([0-9]{1,10})")
+
+
 def _reserved_memory(text: str, before: Any) -> list[dict[str, Any]]:
     """NODE:memory=QUANTITY[,hugepages-SIZE=QUANTITY...], separated by semicolons."""
     found = list(before or [])
     for part in text.split(";"):
         node, _, limits_text = part.partition(":")
         limits = _pairs("=")(limits_text, None)
-        if not node.strip().isdecimal() or not limits:
+        numa_node = _DECIMAL.fullmatch(node.strip())
+        if numa_node is None or not limits:
             raise KindError(f"expected NUMA_NODE:TYPE=QUANTITY,..., not {part!r}")
         for kind, quantity in limits.items():
             if kind != "memory" and not kind.startswith("hugepages-"):
                 raise KindError(f"expected memory or hugepages-SIZE, not {kind!r}")
             _quantity(quantity, None)
-        found.append({"numaNode": int(node), "limits": limits})
+        found.append({"numaNode": int(numa_node[1]), "limits": limits})
     return found
+
+
+def _level(text: str, _: Any) -> int:
+    """Decimal without a sign, as in logs/api/v1/pflags.go of component-base. So a leading 0 is not octal."""
+    found = _DECIMAL.fullmatch(text)
+    if found is None or int(found[1]) >= 1 << 31:
+        raise KindError(f"expected a whole number between 0 and {(1 << 31) - 1}")
+    return int(found[1])
 
 
 def _vmodule(text: str, before: Any) -> list[dict[str, Any]]:
     found = list(before or [])
     for part in filter(None, text.split(",")):
         pattern, sign, level = part.partition("=")
-        if not sign or not pattern or not level.isdecimal():
+        if not sign or not pattern or not level:
             raise KindError(f"expected PATTERN=N, not {part!r}")
-        found.append({"filePattern": pattern, "verbosity": int(level)})
+        found.append({"filePattern": pattern, "verbosity": _level(level, None)})
     return found
+
+
+_RELEASE = re.compile(r"v\d+\.\d+\.\d+\S*", re.ASCII)
+
+
+def _version(text: str, _: Any) -> str:
+    if text == "raw" or _RELEASE.fullmatch(text):
+        return text
+    if text not in _TRUE + _FALSE:
+        raise KindError("expected true, false or raw")
+    return "true" if text in _TRUE else "false"
 
 
 KINDS = {
@@ -196,7 +221,7 @@ KINDS = {
         Kind("int", _integer(64), "N"),
         Kind("int32", _integer(32), "N"),
         Kind("int64", _integer(64), "N"),
-        Kind("Level", _integer(33, least=0), "N"),
+        Kind("Level", _level, "N"),
         Kind("duration", _duration, "DURATION"),
         Kind("quantity", _quantity, "QUANTITY"),
         Kind("ip", _ip, "IP", empty_is_unset=True),
@@ -210,6 +235,6 @@ KINDS = {
         Kind("[]v1.Taint", _taints, "KEY=VALUE:EFFECT,..."),
         Kind("reserved-memory", _reserved_memory, "NODE:TYPE=QUANTITY,...", empty_is_unset=True),
         Kind("pattern=N,...", _vmodule, "PATTERN=N,..."),
-        Kind("version", _string, "", no_value="true"),
+        Kind("version", _version, "", no_value="true"),
     )
 }

@@ -100,6 +100,29 @@ def test_pod_level_requests_are_the_containers_sum() -> None:
     assert resources["requests"] == {"cpu": "200m", "memory": "1Gi"}
 
 
+@pytest.mark.parametrize(
+    ("own", "limits", "expected"),
+    [
+        ({"requests": {"cpu": "1"}}, {"cpu": "2", "memory": "1Gi"}, {"requests": {"cpu": "1"}}),
+        (
+            {"requests": {"cpu": "1"}},
+            {"cpu": "2", "hugepages-2Mi": "4Mi"},
+            {"requests": {"cpu": "1", "hugepages-2Mi": "4Mi"}, "limits": {"hugepages-2Mi": "4Mi"}},
+        ),
+        (
+            {"requests": {"cpu": "1", "hugepages-2Mi": "8Mi"}},
+            {"cpu": "2", "hugepages-2Mi": "4Mi"},
+            {"requests": {"cpu": "1", "hugepages-2Mi": "8Mi"}},
+        ),
+    ],
+)
+def test_pod_level_limits_are_of_huge_pages_only(
+    own: dict[str, Any], limits: dict[str, Any], expected: dict[str, Any]
+) -> None:
+    containers = [{"name": "c", "resources": {"limits": limits}}]
+    assert defaulted(resources=own, containers=containers)["resources"] == expected
+
+
 def test_grace_period_of_zero_is_kept() -> None:
     assert defaulted(terminationGracePeriodSeconds=0)["terminationGracePeriodSeconds"] == 0
     assert defaulted()["terminationGracePeriodSeconds"] == 30

@@ -19,6 +19,11 @@ def pod(name: str, uid: str | None = None, **spec: Any) -> Pod:
     return Pod(metadata=ObjectMeta(name=name, namespace="default", uid=uid or name), spec=PodSpec(**spec))
 
 
+def annotated(name: str, key: str) -> Pod:
+    one = pod(name)
+    return replace(one, metadata=replace(one.metadata, annotations={key: "1"}))
+
+
 BAD = ManifestError("/m/a", 1, "", "bad")
 
 
@@ -45,6 +50,8 @@ def test_two_files_with_one_uid_the_first_by_name_wins() -> None:
     resolved = resolve({"/m/a": FileState(pod("x", "1"), None), "/m/b": FileState(pod("y", "1"), None)})
     assert list(resolved.pods) == ["x_default"]
     assert list(resolved.errors) == ["/m/b"]
+    assert resolved.errors["/m/b"].field == "metadata.uid"
+    assert "/m/a has a pod with the UID 1, too" in resolved.errors["/m/b"].problem
 
 
 @pytest.mark.parametrize(
@@ -56,6 +63,8 @@ def test_two_files_with_one_uid_the_first_by_name_wins() -> None:
         ([pod("a", "1")], [pod("a", "2")], Changes(added=(pod("a", "2"),), removed=(pod("a", "1"),))),
         ([pod("a")], [pod("a", hostname="h")], Changes(updated=(pod("a", hostname="h"),))),
         ([mark_seen(pod("a"), "file", "1")], [mark_seen(pod("a"), "file", "2")], Changes()),
+        ([pod("a")], [annotated("a", "kubernetes.io/config.mirror")], Changes()),
+        ([pod("a")], [annotated("a", "x")], Changes(updated=(annotated("a", "x"),))),
     ],
 )
 def test_merge_sorts_changes_by_kind(old: list[Pod], new: list[Pod], changes: Changes) -> None:

@@ -1,5 +1,7 @@
 """Requests of a URL with static pods: headers, redirects, and answers that are not used."""
 
+import json
+
 import pytest
 
 from actors.config.pods.static_pods import load_answer
@@ -112,6 +114,17 @@ def test_list_items_may_leave_out_their_kind() -> None:
     assert one.pod.status.phase == "Pending"
     with pytest.raises(ManifestError, match=r"items\[0\]\.kind: must be Pod, not 'Job'"):
         load_answer("u", "u", b'{"apiVersion": "v1", "kind": "PodList", "items": [{"kind": "Job"}]}', "n")
+
+
+def test_uid_that_is_there_leaves_the_later_pod_out() -> None:
+    items = (
+        {"metadata": {"name": name, "uid": "1"}, "spec": {"containers": [{"name": "c", "image": "i"}]}} for name in "ab"
+    )
+    data = json.dumps({"apiVersion": "v1", "kind": "PodList", "items": list(items)}).encode()
+    duplicates: list[ManifestError] = []
+    (found,) = load_answer("u", "u", data, "n", duplicates)
+    assert found.pod.metadata.name == "a-n"
+    assert [one.field for one in duplicates] == ["items[1].metadata.uid"]
 
 
 @pytest.mark.parametrize("text", ["{}", "items: []", "items: ~", ""])

@@ -249,6 +249,8 @@ def pod_resources(
         ({"requests": {"ephemeral-storage": "1Gi"}}, {}, {}, False, "requests[ephemeral-storage]", 'supported values: "cpu", "hugepages-", "memory"'),
         ({"limits": {GPU: 1}}, {}, {}, False, f"limits[{GPU}]", "Unsupported value"),
         ({"limits": {HUGE: "4Mi"}}, {}, {}, False, "", "HugePages require cpu or memory"),
+        ({"requests": {HUGE: "8Mi", "memory": "1Gi"}}, {"limits": {HUGE: "4Mi", "memory": "1Mi"}}, {}, False,
+         f"limits[{HUGE}]", NO_OVERCOMMITMENT),
     ],
 )  # fmt: skip
 def test_resources_of_a_pod_that_are_refused(
@@ -274,7 +276,7 @@ def test_no_container_has_a_limit_above_the_pods() -> None:
         ({"limits": {"cpu": 1}}, {}, {"limits": {"cpu": 2}, "requests": {"cpu": 1}}, True),  # as upstream: no init containers
         ({"limits": {"cpu": 1}}, {"limits": {GPU: 1, HUGE: "2Mi", "cpu": "100m"}}, {}, False),
         ({"requests": {"cpu": 1}}, {"requests": {"ephemeral-storage": "1Gi"}}, {}, False),
-        ({"requests": {HUGE: "8Mi", "memory": "1Gi"}}, {"limits": {HUGE: "4Mi", "memory": "1Mi"}}, {}, False),
+        ({"requests": {"memory": "1Gi"}}, {"limits": {HUGE: "4Mi", "memory": "1Mi"}}, {}, False),
         ({}, {"limits": {"cpu": 5}}, {}, False),
     ],
 )  # fmt: skip
