@@ -36,7 +36,7 @@ from actors._host.system import agent_id
 from actors._metrics import kubelet as metrics
 from actors.image_gc import collection, policy
 from actors.image_gc.collection import Look, Tally
-from actors.image_gc.listing import image_view, images_in_use, pods_in, sandbox_image
+from actors.image_gc.listing import image_view, image_views, images_in_use, pods_in, sandbox_image
 from actors.image_gc.mounts import ImageMounts
 from actors.image_gc.policy import ImageView, Limits, Protection, Seen, Victim
 from proto.common.until import Until
@@ -238,7 +238,7 @@ class ImageGc(Actor):
 
     async def _list_images(self, cri: RelayedCri, *, old: bool = False) -> tuple[list[ImageView], frozenset[str]]:
         """Return the images and the names in use, and record both. `old`: images without a record were there before."""
-        images = [image_view(image) for image in await cri.list_images()]
+        images = image_views(await cri.list_images())
         in_use = await self._names_in_use(cri, images)
         self._follow_clock()
         now = time.time()

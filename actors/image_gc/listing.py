@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 
 import msgspec
 
@@ -22,6 +23,22 @@ def image_view(image: pb.Image) -> ImageView:
         local=not image.repo_digests,
         runtime_handler=image.spec.runtime_handler,
     )
+
+
+def image_views(images: Iterable[pb.Image]) -> list[ImageView]:
+    """Return the views of ListImages, one for each ID and runtime handler. Entries of one ID share names and pins.
+
+    An entry without the name that a container uses must not let the image go. One without an ID cannot be removed.
+    """
+    views: dict[tuple[str, str], ImageView] = {}
+    names: dict[str, frozenset[str]] = {}
+    pinned: set[str] = set()
+    for one in map(image_view, filter(lambda image: image.id, images)):
+        views.setdefault((one.id, one.runtime_handler), one)
+        names[one.id] = names.get(one.id, frozenset()) | one.names
+        if one.pinned:
+            pinned.add(one.id)
+    return [replace(one, names=names[one.id], pinned=one.id in pinned) for one in views.values()]
 
 
 def images_in_use(containers: Iterable[pb.Container]) -> frozenset[str]:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import time
 
 from actors.image_pull import providers
 from actors.image_pull.providers import Account, Answer, PluginRunError
@@ -30,33 +28,17 @@ def run(
     Raises PluginRunError, and PluginError for an answer that cannot be used.
     """
     who = f"error execing credential provider plugin {provider.name} for image {repository}"
-    # A file in memory: a pipe could block here, for a plugin that reads nothing.
-    with open(os.memfd_create("request"), "w+b") as request:
-        request.write(providers.request(provider, repository, account))
-        request.seek(0)
-        try:
-            process = subprocess.Popen(
-                [os.path.join(bin_dir, provider.name), *provider.args],
-                stdin=request,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                env=os.environ | {one.name: one.value for one in provider.env or ()},
-                start_new_session=True,
-                bufsize=0,
-            )
-        except OSError as error:
-            raise PluginRunError(f"{who}: {error.strerror}") from error
+    command = [os.path.join(bin_dir, provider.name), *provider.args]
+    environment = os.environ | {one.name: one.value for one in provider.env or ()}
+    request = providers.request(provider, repository, account)
     try:
-        output, errors = program.output(process, time.monotonic() + timeout_s, MAX_ERROR_BYTES)
+        ended = program.run(command, environment, timeout_s, MAX_ERROR_BYTES, request)
     except TimeoutError:
         raise PluginRunError(f"{who}: context deadline exceeded") from None
     except OutputTooLongError:
         raise PluginRunError(f"{who}: it wrote more than {program.MAX_OUTPUT_BYTES} bytes") from None
-    except OSError as error:
-        raise PluginRunError(f"{who}: {error.strerror}") from error
-    finally:
-        program.end(process)
-    if process.returncode != 0:
-        said = errors.decode(errors="replace").strip()
-        raise PluginRunError(f"{who}: exit status {process.returncode}: {said}")
-    return providers.answer(provider, repository, output, account)
+    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
+        raise PluginRunError(f"{who}: {getattr(error, 'strerror', None) or error}") from error
+    if ended.code != 0:
+        raise PluginRunError(f"{who}: exit status {ended.code}: {ended.errors}")
+    return providers.answer(provider, repository, ended.output, account)

@@ -6,8 +6,8 @@ at a time. A failed write is logged; at worst credentials are verified by the re
 A pull that was cut short may still succeed in the runtime. So its intent stays until the image is found, or a later
 pull of it succeeds. A later pull that fails tells nothing about the earlier one.
 
-An image whose record or intent cannot be used counts as pulled by this agent, with credentials that are not known. So
-do all images while the directories cannot be read. What could not be read is read again until that succeeds. Source:
+An image whose record or intent cannot be used is pulled, under each policy. So are all images while the directories
+cannot be read. What could not be read is read again until that succeeds. Source:
 MustAttemptImagePull of pkg/kubelet/images/pullmanager, which pulls after each error.
 """
 
@@ -150,9 +150,9 @@ class Ledger:
         if not self._policy:
             return "yes"
         record = self._known.pulled.get(image_ref)
-        names = (file_name(image), file_name(image_ref))
+        names = {file_name(image_ref), *(() if self._pulls[image] else (file_name(image),))}
         is_unreadable = self._unknown or not self._known.broken.keys().isdisjoint(names)
-        is_pulled = record is not None or is_unreadable or self._is_intended(image, image_ref)
+        is_pulled = record is not None or self._is_intended(image, image_ref)
         answer = verification.may_use(
             self._policy, self._allowlist, ref.repository, record, is_pulled=is_pulled, is_unreadable=is_unreadable
         )

@@ -97,9 +97,10 @@ class PullBackOff:
         return entry.message
 
     def failed(self, key: str, message: str, now: float, tried: object = ()) -> None:
-        """Start the next delay after a failed pull."""
+        """Start the next delay after a failed pull, and drop expired keys: of pods that are gone."""
+        self.forget_old(now)
         entry = self._entries.get(key)
-        if entry is None or self._expired(entry, now) or entry.tried != tried:
+        if entry is None or entry.tried != tried:
             self._entries[key] = _PullDelay(self._delays.initial_s, now, message, tried)
         else:
             entry.delay_s = self._delays.grown_s(entry.delay_s)

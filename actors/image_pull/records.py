@@ -23,7 +23,6 @@ from actors._host.files.untrusted_files import read_regular
 from actors.image_pull.verification import API_VERSION, PulledRecord, PullIntent
 from proto.common import untrusted
 
-_VERSIONS = frozenset({API_VERSION, "kubelet.config.k8s.io/v1alpha1"})
 _PREFIX, _TEMPORARY = "sha256-", ".tmp"
 MOST_BYTES = 16 << 20
 """Largest record that is read: some 50,000 Secrets."""
@@ -67,7 +66,7 @@ class Records:
         """Record the start of a pull; False when there is a file of an earlier one. Raises OSError."""
         if os.path.lexists(f"{self._pulling}/{file_name(image)}"):
             return False
-        self._write(self._pulling, image, PullIntent(image=image))
+        self._write(self._pulling, image, PullIntent(kind="ImagePullIntent", api_version=API_VERSION, image=image))
         return True
 
     def delete_intent(self, image: str) -> None:
@@ -105,7 +104,7 @@ def _each(directory: str, kind: type[Any], loaded: Loaded) -> Iterator[Any]:
         if not name.startswith(_PREFIX) or name.endswith(_TEMPORARY):
             continue
         try:
-            yield _decoded(read_regular(path, MOST_BYTES), kind)
+            yield untrusted.decode_json(read_regular(path, MOST_BYTES), kind)
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -113,11 +112,3 @@ def _each(directory: str, kind: type[Any], loaded: Loaded) -> Iterator[Any]:
             loaded.unread = True
         except msgspec.DecodeError as error:
             loaded.broken[name] = f"{path}: {error}"
-
-
-def _decoded(content: bytes, kind: type[Any]) -> Any:
-    # Raises DecodeError, also for another kind or version.
-    found = untrusted.decode_json(content, kind)
-    if found.api_version not in _VERSIONS:
-        raise msgspec.ValidationError(f"its apiVersion is {found.api_version}")
-    return found

@@ -10,15 +10,16 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from typing import Literal
+from datetime import UTC, datetime
+from typing import Annotated, Literal
 
 import msgspec
 
 from actors._cri import image_reference
 from actors.image_pull.keyring import Credentials
-from proto.common import rfc3339
 
-API_VERSION = "kubelet.config.k8s.io/v1beta1"
+Version = Literal["kubelet.config.k8s.io/v1beta1", "kubelet.config.k8s.io/v1alpha1"]
+API_VERSION: Version = "kubelet.config.k8s.io/v1beta1"
 MOST_SECRETS = 100
 """Limit of Secrets in a record that are added without a pull."""
 
@@ -27,20 +28,24 @@ Policy = Literal["", "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAl
 Answer = Literal["yes", "recorded", "no", "unreadable", "credentials"]
 """Answer to a pod's use of an image.
 
-The policy allows it (`yes`), or the image's record does (`recorded`). The registry has to allow it (`no`), perhaps
-because the record is broken (`unreadable`). `credentials`: depends on the pod's pull Secrets and its service account.
+The policy allows it (`yes`), or the image's record does (`recorded`). The registry has to allow it (`no`), also because
+the record is broken (`unreadable`). `credentials`: depends on the pod's pull Secrets and its service account.
 """
 ALLOWED: frozenset[Answer] = frozenset({"yes", "recorded"})
 
 
-class PullSecret(msgspec.Struct, frozen=True, rename="camel", kw_only=True, order=True):
+class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
+    """A part of a file. As in the kubelet a missing field is empty, and one that is not known breaks the file."""
+
+
+class PullSecret(_Part, frozen=True, order=True):
     """Reference to a Secret with credentials for the image, with their hash."""
 
-    namespace: str
-    name: str
-    uid: str
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
     """Empty for a Secret of the objects directory."""
-    credential_hash: str
+    credential_hash: str = ""
 
     @property
     def where(self) -> tuple[str, str, str]:
@@ -48,15 +53,15 @@ class PullSecret(msgspec.Struct, frozen=True, rename="camel", kw_only=True, orde
         return self.namespace, self.name, self.uid
 
 
-class PullServiceAccount(msgspec.Struct, frozen=True, rename="camel", kw_only=True, order=True):
+class PullServiceAccount(_Part, frozen=True, order=True):
     """A service account for whose token a credential provider gave credentials."""
 
-    namespace: str
-    name: str
-    uid: str
+    namespace: str = ""
+    name: str = ""
+    uid: str = ""
 
 
-class PullCredentials(msgspec.Struct, frozen=True, rename="camel", kw_only=True, omit_defaults=True):
+class PullCredentials(_Part, frozen=True, omit_defaults=True):
     """Credentials that gave access to a repository (upstream's ImagePullCredentials)."""
 
     kubernetes_secrets: tuple[PullSecret, ...] = ()
@@ -65,22 +70,22 @@ class PullCredentials(msgspec.Struct, frozen=True, rename="camel", kw_only=True,
     """The image needs no credentials, or only the node's."""
 
 
-class PullIntent(msgspec.Struct, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="ImagePullIntent"):
+class PullIntent(_Part, frozen=True):
     """A pull that is in progress, or was when the agent ended."""
 
-    api_version: str = API_VERSION
-    image: str
+    kind: Literal["ImagePullIntent"]
+    api_version: Version
+    image: str = ""
 
 
-class PulledRecord(
-    msgspec.Struct, frozen=True, rename="camel", kw_only=True, tag_field="kind", tag="ImagePulledRecord"
-):
+class PulledRecord(_Part, frozen=True):
     """An image that was pulled by this node's agent."""
 
-    api_version: str = API_VERSION
-    last_updated_time: str
-    """RFC 3339."""
-    image_ref: str
+    kind: Literal["ImagePulledRecord"]
+    api_version: Version
+    last_updated_time: Annotated[datetime, msgspec.Meta(tz=True)] = datetime.min.replace(tzinfo=UTC)
+    """Whole seconds."""
+    image_ref: str = ""
     credential_mapping: dict[str, PullCredentials] = {}
     """Credentials by repository, such as `docker.io/library/busybox`."""
 
@@ -96,12 +101,15 @@ def may_use(
 ) -> Answer:
     """Decide for a present image.
 
-    `is_pulled`: it has a record, perhaps a broken one, or an intent. `is_unreadable`: its record or intent is broken.
+    `is_pulled`: it has a record or an intent. `is_unreadable`: its record or intent is broken. Without another record
+    the image is pulled then, under each policy, as by the kubelet.
     """
+    if record is None and is_unreadable:
+        return "unreadable"
     if not _is_verified(policy, allowlist, repository, is_pulled=is_pulled):
         return "yes"
     if record is None:
-        return "unreadable" if is_unreadable else "no"
+        return "no"
     allowed = record.credential_mapping.get(repository)
     if allowed is None:
         return "no"
@@ -148,7 +156,9 @@ def merged(
     """
     if record is None:
         return PulledRecord(
-            last_updated_time=rfc3339.seconds(now),
+            kind="ImagePulledRecord",
+            api_version=API_VERSION,
+            last_updated_time=_moment(now),
             image_ref=image_ref,
             credential_mapping={repository: allowed} if allowed is not None else {},
         )
@@ -157,7 +167,7 @@ def merged(
     if after is None or after == before:
         return record
     mapping = {**record.credential_mapping, repository: after}
-    return msgspec.structs.replace(record, credential_mapping=mapping, last_updated_time=rfc3339.seconds(now))
+    return msgspec.structs.replace(record, credential_mapping=mapping, last_updated_time=_moment(now))
 
 
 def _with(before: PullCredentials | None, new: PullCredentials | None) -> PullCredentials | None:
@@ -216,4 +226,8 @@ def _full_name(image: str) -> str:
 
 def is_unknown(record: PulledRecord, present: frozenset[str], before: float) -> bool:
     """True when the image has gone: not among the IDs `present` at the Unix time `before`."""
-    return record.image_ref not in present and record.last_updated_time < rfc3339.seconds(before)
+    return record.image_ref not in present and record.last_updated_time < _moment(before)
+
+
+def _moment(unix_s: float) -> datetime:
+    return datetime.fromtimestamp(int(unix_s), UTC)

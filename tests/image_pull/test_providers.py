@@ -267,6 +267,16 @@ def test_a_plugin_that_fails(place: Path, script: str, problem: str, kind: type[
     assert raised.type is kind
 
 
+def test_a_plugin_that_cannot_be_run_is_an_error(place: Path) -> None:
+    """A NUL, which YAML can write, must not end the actor."""
+    for fields in ({"args": ("a\0b",)}, {"env": (ExecEnvVar(name="A=B", value="x"),)}):
+        with pytest.raises(PluginRunError, match=r"plugin plugin for image x.r.io/a: (embedded null|illegal environ)"):
+            run(place, **fields)
+    (place / "bin" / "plugin").unlink()
+    with pytest.raises(PluginRunError, match=r"for image x.r.io/a: No such file or directory"):
+        run(place)
+
+
 def test_a_plugin_that_hangs_is_killed_with_its_children(place: Path) -> None:
     program(place, f"sleep 1000 & echo $! > {place}/child; wait")
     began = time.monotonic()

@@ -76,8 +76,12 @@ ENDLESS = ("/hang", "/drip")
             "/redirect/http://127.0.0.1:99999/x",
             'Liveness probe failed: Get "http://127.0.0.1:99999/x": dial tcp: address 99999: invalid port',
         ),
-        ("/redirect/http://127.0.0.1:bad/x", r'Liveness .*: failed to parse Location header "http://127.0.0.1:bad/x"'),
-        ("/loop", r'Liveness probe failed: Get "http://127.0.0.1:\d+/loop": stopped after 10 redirects'),
+        (
+            "/redirect/http://127.0.0.1:bad/x",
+            r'Liveness .*: failed to parse Location header "http://127.0.0.1:bad/x": parse .*',
+        ),
+        ("/loop", r'Liveness probe failed: Get "\.\./loop\?a#b": stopped after 10 redirects'),
+        ("/marked", r'Liveness probe failed: Get "http://127.0.0.1:\d+/close#a%20b": EOF'),
         (
             "/hang",
             r'Liveness .* Get "http://127.0.0.1:\d+/hang": context deadline exceeded \(Client.Timeout exceeded .*\)',
@@ -94,8 +98,9 @@ ENDLESS = ("/hang", "/drip")
     ],
 )
 def test_http(actor: ActorProcess, server: Server, path: str, expected: str) -> None:
-    if path == "/loop":
-        server.answer = b"HTTP/1.1 307 Again\r\nLocation: /loop\r\n\r\n"
+    location = {"/loop": b"../loop?a#b", "/marked": b"close#a%20b"}.get(path)
+    if location is not None:
+        server.answer = b"HTTP/1.1 307 Again\r\nLocation: %s\r\n\r\n" % location
     try:
         found = outcome(actor, pods.http(server.port, path, timeout=1 if path in ENDLESS else 5))
     finally:

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import base64
 import os
-import subprocess
-import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Annotated, Any, NamedTuple
@@ -79,32 +77,22 @@ def run_plugin(plugin: Exec, access: Access, started: Callable[[str, int], None]
         info["spec"]["cluster"] = _cluster_info(access)
     variables = {one.name: one.value for one in plugin.env or ()}
     environment = {**os.environ, **variables, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+    command = [plugin.command, *(plugin.args or ())]
     try:
-        process = subprocess.Popen(
-            [plugin.command, *(plugin.args or ())], env=environment, bufsize=0, start_new_session=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-        )  # fmt: skip
+        ended = program.run(command, environment, PLUGIN_S, MAX_ERROR_BYTES, started=lambda pid: started(where, pid))
     except FileNotFoundError as error:
         hint = f"; {plugin.install_hint}" if plugin.install_hint else ""
         raise KubeconfigError(f"cannot run the {where}: it is not there{hint}") from error
-    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
-        raise KubeconfigError(f"cannot run the {where}: {error}") from error
-    try:
-        started(where, process.pid)
-        output, errors = program.output(process, time.monotonic() + PLUGIN_S, MAX_ERROR_BYTES)
     except TimeoutError:
         raise KubeconfigError(f"the {where} did not end within {PLUGIN_S:g} s and was killed") from None
     except OutputTooLongError:
         problem = f"printed more than {program.MAX_OUTPUT_BYTES} bytes; correct the plugin"
         raise KubeconfigError(f"the {where} {problem}") from None
-    except OSError as error:
+    except (OSError, ValueError) as error:  # ValueError: a NUL in an argument
         raise KubeconfigError(f"cannot run the {where}: {error}") from error
-    finally:
-        program.end(process)
-    if process.returncode != 0:
-        said = errors.decode(errors="replace").strip()
-        raise KubeconfigError(f"the {where} failed with exit code {process.returncode}: {said}")
-    return _status(output, plugin, where)
+    if ended.code != 0:
+        raise KubeconfigError(f"the {where} failed with exit code {ended.code}: {ended.errors}")
+    return _status(ended.output, plugin, where)
 
 
 def _status(output: bytes, plugin: Exec, where: str) -> PluginStatus:

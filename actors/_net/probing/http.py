@@ -12,7 +12,7 @@ from typing import Literal
 import h11
 
 from actors._net.probing.outcome import MAX_BODY_BYTES, Outcome
-from actors._net.probing.target import Url, has_scheme, redirected
+from actors._net.probing.target import BadLocation, Url, has_scheme, quoted, redirected
 from proto.v1 import HTTPHeader
 
 MAX_HEAD_BYTES = 64 * 1024
@@ -21,7 +21,7 @@ MAX_FRAMED_BYTES = 256 * 1024
 """Limit of the framed body. Chunk sizes, extensions and trailers may take more bytes than the body."""
 _MAX_INTERIM = 5
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
-_MAX_REQUESTS = 10
+MAX_REQUESTS = 10
 """Requests of one probe, the first included: nine redirects are followed, as by Go's client."""
 _CONTROLS = re.compile(r"[\x00-\x1f\x7f]+")
 _NOT_SENT = frozenset({"host", "connection", "content-length", "transfer-encoding", "trailer"})
@@ -152,23 +152,19 @@ class Exchange:
         return f"net/http: HTTP/1.x transport connection broken: {said}"
 
 
-def redirect_of(url: Url, location: str, first_host: str, hops: int) -> Url | None:
+def redirect_of(url: Url, location: str, first_host: str) -> Url | None:
     """The URL of the next request after a redirect from `url`; None when the answer is final.
 
     Only redirects within the first host are followed: any other redirect proves the container alive.
-    `location`: empty when the answer is no redirect. `hops`: redirects that were followed.
-    Raises BadResponse when Location is not a URL, or when ten requests have been sent.
+    `location`: empty when the answer is no redirect. Raises BadResponse when Location is not a URL.
     """
     if not location:
         return None
-    target = redirected(url, location)
-    if target is None:
-        raise BadResponse(f'failed to parse Location header "{location[:200]}"')
-    if target.host != first_host:
-        return None
-    if hops + 1 >= _MAX_REQUESTS:
-        raise BadResponse("stopped after 10 redirects")
-    return target
+    try:
+        target = redirected(url, location)
+    except BadLocation as error:
+        raise BadResponse(f"failed to parse Location header {quoted(location)}: {error}") from error
+    return target if target.host == first_host else None
 
 
 def redirect_headers(headers: Sequence[HTTPHeader], location: str) -> Sequence[HTTPHeader]:

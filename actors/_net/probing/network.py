@@ -9,7 +9,7 @@ from actors._net.probing import http
 from actors._net.probing.connection import Connection, Failed, Wait
 from actors._net.probing.outcome import Outcome
 from actors._net.probing.poller import Poller
-from actors._net.probing.target import DEFAULT_PORTS, MOST_PORT, Url, joined
+from actors._net.probing.target import DEFAULT_PORTS, MOST_PORT, Url, fragment_of, joined, quoted
 from proto.common.logs import Limited
 from proto.v1 import HTTPHeader
 
@@ -115,6 +115,8 @@ class HttpProbe(TcpProbe):
     ) -> None:
         super().__init__(poller, addresses, url.port, done)
         self._url, self._first_host = url, url.host
+        self._shown = quoted(str(url))
+        """The URL in the texts of errors."""
         self._headers = headers
         self._hops = 0
         self._begin()
@@ -147,7 +149,7 @@ class HttpProbe(TcpProbe):
             if state == "complete":
                 return self._verdict(self._answer)
             if state == "head":
-                target = http.redirect_of(self._url, self._answer.location, self._first_host, self._hops)
+                target = http.redirect_of(self._url, self._answer.location, self._first_host)
                 if target is not None:
                     self._follow(target)
                     return None
@@ -158,12 +160,17 @@ class HttpProbe(TcpProbe):
     def _follow(self, url: Url) -> None:
         """Request the redirect's URL on a new connection. The body of the redirect is not read. Raises BadResponse."""
         self._hops += 1
+        location = self._answer.location
+        if self._hops >= http.MAX_REQUESTS:
+            self._shown = quoted(location)  # as it was received: Go's client does not resolve it here
+            raise http.BadResponse("stopped after 10 redirects")
         self._url, self._peer = url, joined(self._address, url.port)
+        self._shown = quoted(f"{url}{fragment_of(location)}")
         if url.scheme not in DEFAULT_PORTS:
             raise http.BadResponse(f'unsupported protocol scheme "{url.scheme}"')
         if url.port > MOST_PORT:
             raise http.BadResponse(f"dial tcp: address {url.port}: invalid port")
-        self._headers = http.redirect_headers(self._headers, self._answer.location)
+        self._headers = http.redirect_headers(self._headers, location)
         self._close()
         self._begin()
         self._open(self._address, url.port)
@@ -174,7 +181,7 @@ class HttpProbe(TcpProbe):
     def _failed(self, text: str) -> Outcome:
         if self._stage == "body":
             return Outcome("errored", text, "failure")  # an incomplete body gives no result, as in the kubelet
-        return Outcome("failure", f'Get "{self._url}": {text}')
+        return Outcome("failure", f"Get {self._shown}: {text}")
 
     def _late_text(self) -> str:
         if self._stage == "body":

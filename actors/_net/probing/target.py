@@ -8,6 +8,7 @@ from ipaddress import ip_address
 from typing import NamedTuple
 from urllib.parse import quote, urljoin, urlsplit
 
+from actors._net.probing.outcome import MAX_BODY_BYTES
 from proto.v1 import ContainerPort, HTTPGetAction
 
 _URL_CHARACTERS = "/%?&=;:@!$'()*+,~[]#"
@@ -31,6 +32,13 @@ class BadTarget(ValueError):
     """The probe names a port or scheme that does not exist. This says nothing about the container."""
 
 
+class BadLocation(ValueError):
+    """A Location that is not a URL."""
+
+    def __init__(self, url: str, problem: str) -> None:
+        super().__init__(f"parse {quoted(url)}: {problem}")
+
+
 class Url(NamedTuple):
     """An absolute URL: http or https, or of any scheme when an answer redirects to it."""
 
@@ -45,6 +53,12 @@ class Url(NamedTuple):
 
     def __str__(self) -> str:
         return f"{self.scheme}://{self.authority}{self.path}"
+
+
+def quoted(text: str) -> str:
+    """The text as Go's %q has it, without characters that HTTP forbids in headers. At most MAX_BODY_BYTES of it."""
+    text = text[:MAX_BODY_BYTES].replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{text}"'
 
 
 def is_address(host: str) -> bool:
@@ -103,18 +117,25 @@ def has_scheme(location: str) -> bool:
     return bool(_SCHEME.match(location))
 
 
-def redirected(url: Url, location: str) -> Url | None:
-    """The URL of a redirect, of any scheme and maybe without a host; None when Location is not a URL."""
+def fragment_of(location: str) -> str:
+    """The fragment of a Location with its `#`, which is shown and not sent; empty without one."""
+    _, mark, fragment = location.partition("#")
+    return mark + quote(fragment, safe=_URL_CHARACTERS) if fragment else ""
+
+
+def redirected(url: Url, location: str) -> Url:
+    """The URL of a redirect, of any scheme and maybe without a host. Raises BadLocation with Go's text."""
     reference, _, fragment = location.partition("#")
     is_absolute = has_scheme(reference)
-    if _BAD_ESCAPE.search(fragment) or (not is_absolute and _COLON_FIRST.match(reference)):
-        return None
+    if not is_absolute and _COLON_FIRST.match(reference):
+        problem = "first path segment in URL cannot contain colon"
+        raise BadLocation(reference, "missing protocol scheme" if reference.startswith(":") else problem)
     try:
         parts = urlsplit(reference if is_absolute else urljoin(str(url), reference))
     except ValueError:
-        return None
-    if parts.path.startswith("/") and _BAD_ESCAPE.search(parts.path):
-        return None
+        raise BadLocation(reference, "missing ']' in host") from None
+    if parts.path.startswith("/"):
+        _check_escapes(reference, parts.path)
     path = quote(parts.path or "/", safe=_URL_CHARACTERS) + (
         f"?{quote(parts.query, safe=_URL_CHARACTERS)}" if parts.query else ""
     )
@@ -123,5 +144,11 @@ def redirected(url: Url, location: str) -> Url | None:
     host = bracketed.removeprefix("[") if bracket else peer.partition(":")[0]  # as written
     port = _PORT.fullmatch(rest if bracket else peer[len(host) :])
     if port is None:
-        return None
+        raise BadLocation(reference, f"invalid port {quoted(rest if bracket else peer[len(host) :])} after host")
+    _check_escapes(location, fragment)
     return Url(parts.scheme, host, int(port[1] or DEFAULT_PORTS.get(parts.scheme, 0)), path, peer)
+
+
+def _check_escapes(url: str, part: str) -> None:
+    if bad := _BAD_ESCAPE.search(part):
+        raise BadLocation(url, f"invalid URL escape {quoted(part[bad.start() :][:3])}")

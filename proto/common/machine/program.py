@@ -1,4 +1,4 @@
-"""Reads the output of a program that this process has started, with bounds on its time and size. Blocks."""
+"""Runs a program that is not trusted: with a deadline, bounds on its output, and a process group of its own. Blocks."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import os
 import signal
 import subprocess
 import time
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from selectors import EVENT_READ, DefaultSelector
-from typing import IO
+from typing import IO, NamedTuple
 
 MAX_OUTPUT_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
@@ -20,11 +21,51 @@ class OutputTooLongError(Exception):
     """The program printed more than MAX_OUTPUT_BYTES."""
 
 
-def output(process: subprocess.Popen[bytes], deadline: float, most_errors: int) -> tuple[bytes, bytes]:
+class Ended(NamedTuple):
+    """A program that has ended."""
+
+    output: bytes
+    errors: str
+    """The end of its standard error."""
+    code: int
+    """Its exit code, or the negative number of a signal."""
+
+
+def run(
+    command: Sequence[str],
+    environment: Mapping[str, str],
+    timeout_s: float,
+    most_errors: int,
+    request: bytes = b"",
+    started: Callable[[int], None] = lambda _: None,
+) -> Ended:
+    """Run `command` with `request` as standard input. At an error its process group is killed.
+
+    `most_errors`: bytes of standard error. `started` gets its process ID. A child that outlives it is not waited for.
+
+    Raises TimeoutError, OutputTooLongError, and OSError and ValueError for a program that cannot be run, such as one
+    with a NUL in an argument.
+    """
+    # A file in memory: a pipe could block here, for a program that reads nothing.
+    with open(os.memfd_create("request"), "w+b") as stdin:
+        stdin.write(request)
+        stdin.seek(0)
+        process = subprocess.Popen(
+            command, env=environment, bufsize=0, start_new_session=True,
+            stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
+    try:
+        started(process.pid)
+        output, errors = _output(process, time.monotonic() + timeout_s, most_errors)
+    finally:
+        _end(process)
+    return Ended(output, errors.decode(errors="replace").strip(), process.returncode)
+
+
+def _output(process: subprocess.Popen[bytes], deadline: float, most_errors: int) -> tuple[bytes, bytes]:
     """Standard output, and the last `most_errors` bytes of standard error, of a process that has ended.
 
-    Raises TimeoutError at `deadline`, a monotonic time, OutputTooLongError and OSError. Call `end` in each case. A
-    child that outlives the process is not waited for.
+    Raises TimeoutError at `deadline`, a monotonic time, OutputTooLongError and OSError.
     """
     assert process.stdout is not None
     assert process.stderr is not None
@@ -51,7 +92,7 @@ def output(process: subprocess.Popen[bytes], deadline: float, most_errors: int) 
     return bytes(printed), bytes(errors)
 
 
-def end(process: subprocess.Popen[bytes]) -> None:
+def _end(process: subprocess.Popen[bytes]) -> None:
     """Kill its process group if it has not ended."""
     if process.poll() is None:
         with suppress(ProcessLookupError):

@@ -7,15 +7,16 @@ import functools
 import socket
 import tempfile
 import threading
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from actors._kube.errors import ApiError
 from actors._kube.reflector import Position
 from actors._kube.shapes import version_number
-from actors._net.probing.http import BadResponse, Exchange, judge
+from actors._net.probing.http import BadResponse, Exchange, judge, redirect_of
 from actors._net.probing.outcome import MAX_BODY_BYTES
-from actors._net.probing.target import Url, redirected
+from actors._net.probing.target import Url
 from actors.config.sources import api_policy
 from actors.image_pull import keyring, providers
 from actors.objects.api.resources import RESOURCES, api_object
@@ -91,7 +92,8 @@ def _probe(data: bytes) -> None:
             raise RuntimeError(f"an error of {len(problem)} characters") from error
         return
     assert len(exchange.body) <= MAX_BODY_BYTES
-    redirected(_URL, exchange.location)
+    with suppress(BadResponse):
+        redirect_of(_URL, exchange.location, _URL.host)
     judge(exchange)
 
 

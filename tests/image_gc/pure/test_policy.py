@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from actors.image_gc.listing import image_views
 from actors.image_gc.policy import (
     LONG_AGO,
     Candidate,
@@ -25,6 +26,7 @@ from actors.image_gc.policy import (
     too_old,
     victims,
 )
+from proto.cri import api_pb2 as pb
 
 LIMITS = Limits(85, 80, 120.0)
 NONE: frozenset[str] = frozenset()
@@ -207,3 +209,17 @@ def test_plan_and_collection_agree_and_spare_what_is_protected(
             assert not (local and one.image.local)
             if one.rule == "space":
                 assert now - first[one.image.id] >= min_age
+
+
+def test_entries_of_one_image_share_names_and_pins() -> None:
+    """A runtime may list an image twice, and once without the name that a container uses."""
+    listed = [
+        pb.Image(id="sha256:1", repo_tags=["a:1"]),
+        pb.Image(id="sha256:1", repo_tags=["b:1"], pinned=True),
+        pb.Image(id="sha256:1", spec=pb.ImageSpec(runtime_handler="kata")),
+        pb.Image(id="", repo_tags=["c:1"]),
+    ]
+    found = image_views(listed)
+    assert [one.runtime_handler for one in found] == ["", "kata"]
+    assert {one.names for one in found} == {frozenset({"sha256:1", "a:1", "b:1"})}
+    assert all(one.pinned for one in found)

@@ -38,6 +38,13 @@ def test_back_off_is_per_key_and_forgets_only_what_has_expired() -> None:
     assert back_off.refusal("b", 602.0 + 19.9) == "newer"
 
 
+def test_failures_of_pods_that_are_gone_are_dropped_without_a_success() -> None:
+    back_off = PullBackOff(10.0, 300.0)
+    for number in range(2000):
+        back_off.failed(f"pod-{number}", "no", float(number))
+    assert len(back_off._entries) <= 601
+
+
 def test_found_image_counts_as_present_for_two_seconds() -> None:
     presence, image = Presence(), Present("sha256:1", "0")
     assert presence.get(KEY, 0.0) is None

@@ -2,14 +2,22 @@
 
 import hashlib
 import os
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
+from actors._base import Actor
+from actors._cri import image_reference
 from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
+from actors.image_pull.ledger import Ledger
 from actors.image_pull.records import Loaded, Records, file_name
 from actors.image_pull.verification import (
+    ALLOWED,
     PullCredentials,
     PulledRecord,
     PullSecret,
@@ -65,7 +73,7 @@ def test_policy_and_record_decide_about_a_present_image(
 @pytest.mark.parametrize(
     ("policy", "allowed", "answer"),
     [
-        ("NeverVerify", None, "yes"),
+        ("NeverVerify", None, "unreadable"),
         ("NeverVerifyPreloadedImages", None, "unreadable"),
         ("AlwaysVerify", None, "unreadable"),
         ("AlwaysVerify", ANYBODY, "recorded"),
@@ -194,6 +202,86 @@ def test_records_that_cannot_be_read_are_told_from_missing_ones(tmp_path: Path) 
     assert records.write_intent("empty") is False
     loaded = records.load()
     assert (loaded.intents, loaded.pulled, set(loaded.broken), loaded.unread) == (set(), {}, names, True)
+
+
+IMAGE = f"{REPOSITORY}:1"
+GOOD = f"""{{"kind": "ImagePulledRecord", "apiVersion": "kubelet.config.k8s.io/v1alpha1", "imageRef": "sha256:1",
+"lastUpdatedTime": "2026-01-01T01:00:00+01:00",
+"credentialMapping": {{"{REPOSITORY}": {{"nodePodsAccessible": true}}}}}}"""
+INTENT = f"""{{"kind": "ImagePullIntent", "apiVersion": "kubelet.config.k8s.io/v1beta1", "image": "{IMAGE}"}}"""
+
+
+class Direct:
+    """An actor of a ledger, whose file operations run at once."""
+
+    def __init__(self, root_dir: Path) -> None:
+        self.settings = SimpleNamespace(root_dir=str(root_dir))
+
+    async def blocking(self, _seconds: float, act: Callable[..., object], *args: object) -> object:
+        return act(*args)
+
+
+def run(call: Coroutine[Any, Any, None]) -> None:
+    with suppress(StopIteration):
+        while True:
+            call.send(None)
+
+
+def loaded_ledger(root_dir: Path, policy: verification.Policy, pulled: str, pulling: str) -> Ledger:
+    for folder, key, content in (("pulled", "sha256:1", pulled), ("pulling", IMAGE, pulling)):
+        (root_dir / "image_manager" / folder).mkdir(parents=True)
+        if content:
+            (root_dir / "image_manager" / folder / file_name(key)).write_text(content)
+    ledger = Ledger(cast("Actor", Direct(root_dir)), policy, (REPOSITORY,))
+    run(ledger.load())
+    return ledger
+
+
+POLICIES: tuple[verification.Policy, ...] = (
+    "NeverVerify", "NeverVerifyPreloadedImages", "NeverVerifyAllowlistedImages", "AlwaysVerify"
+)  # fmt: skip
+FILES = {
+    "none": ("", "", "use use use pull"),
+    "a record": (GOOD, "", "use use use use"),
+    "of another repository": (GOOD.replace(REPOSITORY, "other.example/app"), "", "use pull use pull"),
+    "of another image": (GOOD.replace("sha256:1", "sha256:2"), "", "use use use pull"),
+    "without an image": (GOOD.replace('"imageRef": "sha256:1",', ""), "", "use use use pull"),
+    "damaged": ("{", "", "pull pull pull pull"),
+    "of another version": (GOOD.replace("v1alpha1", "v2"), "", "pull pull pull pull"),
+    "without a version": (
+        GOOD.replace('"apiVersion": "kubelet.config.k8s.io/v1alpha1",', ""),
+        "",
+        "pull pull pull pull",
+    ),
+    "without a kind": (GOOD.replace('"kind": "ImagePulledRecord",', ""), "", "pull pull pull pull"),
+    "of another kind": (INTENT, "", "pull pull pull pull"),
+    "with an unknown field": (GOOD.replace("lastUpdatedTime", "updated"), "", "pull pull pull pull"),
+    "with an unknown credential": (GOOD.replace("nodePodsAccessible", "x"), "", "pull pull pull pull"),
+    "with an invalid time": (GOOD.replace("2026-01-01", "2026-13-01"), "", "pull pull pull pull"),
+    "an intent": ("", INTENT, "use pull use pull"),
+    "a damaged intent": ("", "{", "pull pull pull pull"),
+    "of another version's intent": ("", INTENT.replace("v1beta1", "v2"), "pull pull pull pull"),
+    "a record beside a damaged intent": (GOOD, "{", "use use use use"),
+    "damaged beside an intent": ("{", INTENT, "pull pull pull pull"),
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("files", FILES)
+def test_files_and_policies_decide_as_in_the_kubelet(tmp_path: Path, policy: verification.Policy, files: str) -> None:
+    """MustAttemptImagePull: an error pulls before the policy is asked."""
+    pulled, pulling, expected = FILES[files]
+    ledger = loaded_ledger(tmp_path, policy, pulled, pulling)
+    found = "use" if ledger.may_use(IMAGE, image_reference.parse(IMAGE), "sha256:1") in ALLOWED else "pull"
+    assert found == expected.split()[POLICIES.index(policy)]
+
+
+def test_damaged_intent_does_not_count_during_a_pull(tmp_path: Path) -> None:
+    ledger, ref = loaded_ledger(tmp_path, "NeverVerify", "", "{"), image_reference.parse(IMAGE)
+    run(ledger.begin(IMAGE))
+    assert ledger.may_use(IMAGE, ref, "sha256:1") == "yes"
+    run(ledger.failed(IMAGE))
+    assert ledger.may_use(IMAGE, ref, "sha256:1") == "unreadable"
 
 
 @pytest.mark.parametrize(

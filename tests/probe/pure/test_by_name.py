@@ -64,12 +64,12 @@ def test_own_limit_of_lookups_is_no_failure_of_a_container() -> None:
 )
 def test_redirect_within_a_host_keeps_its_case(location: str, followed: bool) -> None:
     url = Url("http", "App.Example.com", 80, "/", "App.Example.com:80")
-    assert (redirect_of(url, location, url.host, 0) is not None) is followed
+    assert (redirect_of(url, location, url.host) is not None) is followed
 
 
 def test_address_in_a_redirect_has_no_brackets() -> None:
     url = Url("http", "fd00::1", 80, "/", "[fd00::1]:80")
-    target = redirect_of(url, "/login", url.host, 0)
+    target = redirect_of(url, "/login", url.host)
     assert target is not None
     assert target.host == "fd00::1"
 

@@ -19,7 +19,6 @@ import yaml
 from actors._host.files import checkpoint
 from actors._kube.errors import ApiError
 from actors.events import journal
-from actors.image_pull import records
 from actors.image_pull.verification import PulledRecord
 from actors.objects.csi_node import _node_ids
 from actors.pod_workers.model import orphans
@@ -110,7 +109,7 @@ def test_a_damaged_journal_keeps_its_good_lines(garbage: bytes, tmp_path: Path) 
 EXPECTED: dict[str, tuple[Callable[[bytes], Any], type[Exception]]] = {
     "allocated resources": (resource_state.decode, resource_state.DamagedError),
     "user namespaces": (userns.parse, userns.ConfigError),
-    "image records": (lambda content: records._decoded(content, PulledRecord), msgspec.DecodeError),
+    "image records": (lambda content: untrusted.decode_json(content, PulledRecord), msgspec.DecodeError),
 }
 
 
