@@ -15,7 +15,7 @@ from actors.eviction.actor import CHECKPOINT_VERSION
 from proto.agent.actor import Describe
 from proto.agent.supervisor import Exited, Started
 from proto.pods.pod_workers import EvictPod, ListPodWorkers, PodWorkerStates, SetNodePressure
-from tests.eviction.test_actor import GIB, FakeNode
+from tests.eviction.fake_node import GIB, FakeNode
 from tests.harness import wait_for
 
 

@@ -12,7 +12,7 @@ import pytest
 from actors.node.iptables import CANARY, FIREWALL, HINT, WANTED, ensure
 from tests.harness import wait_for
 from tests.kube.faulty_server import FaultyServer
-from tests.node.test_actor import Server, world
+from tests.node.node_actor import Server, world
 
 OTHERS = "-A INPUT -s 192.0.2.1/32 -j DROP"
 

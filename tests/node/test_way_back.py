@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 from tests.controlplane import ControlPlane
-from tests.node.test_actor import OWN
+from tests.node.node_actor import OWN
 
 README = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
 PATCH = re.compile(r"kubectl patch node NODE --subresource=status -p '([^']*)'")

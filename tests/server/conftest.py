@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from actors.server.table import secure_table
-from tests.server.routes.test_handlers import Here
+from tests.server.routes.here import Here
 from tests.server.site import site, until
 from tests.server.streaming.websockets import configure
 

@@ -32,6 +32,7 @@ LONG: tuple[str, ...] = (
     "server/transport/test_many.py",
     "server/routes/test_following.py",
     "cli/run/test_run_once.py",
-    "node/test_actor.py",
+    "node/test_node_status.py",
+    "node/test_registration.py",
     "probe/test_actor.py",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.model import specs
-from tests.model.examples.test_examples import UID, shown
+from tests.model.examples.example_pods import UID, shown
 from tests.model.goals import settle
 
 

@@ -16,7 +16,7 @@ from proto.pods.pod_workers import (
 )
 from proto.v1 import ResourceRequirements
 from tests.model import specs
-from tests.model.examples.test_examples import PLAIN, UID, shown
+from tests.model.examples.example_pods import PLAIN, UID, shown
 from tests.model.goals import explain
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from actors.server.table import secure_table
 from tests.harness import wait_for
-from tests.server.routes.test_handlers import Here
+from tests.server.routes.here import Here
 from tests.server.routes.test_log_query import ask
 from tests.server.site import site
 

@@ -15,8 +15,8 @@ import pytest
 from actors.server.routes import journal, logquery
 from actors.server.table import secure_table
 from tests.harness import Stalls
+from tests.server.routes.here import Here
 from tests.server.routes.journald import LINES, write_journal
-from tests.server.routes.test_handlers import Here
 from tests.server.site import client, site, until
 
 JOURNALCTL = """#!/bin/sh

@@ -9,7 +9,7 @@ import pytest
 
 from actors._metrics.kubelet import WEBSOCKET_STREAMS
 from actors.server.streaming import upstream
-from tests.server.routes.test_handlers import UPGRADE, Here
+from tests.server.routes.here import UPGRADE, Here
 from tests.server.site import client, say, status_of
 from tests.server.streaming.spdy_runtime import Peer
 from tests.server.streaming.websockets import EXEC, TUNNEL, V5, configure, frame, has, open_session, runtime, websocket

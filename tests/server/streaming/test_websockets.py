@@ -18,7 +18,7 @@ from actors._net import client_watchdog
 from actors._net.streaming.spdy import Session
 from actors.server.streaming import bridge
 from tests.harness import Stalls
-from tests.server.routes.test_handlers import Here
+from tests.server.routes.here import Here
 from tests.server.site import until
 from tests.server.streaming.spdy_runtime import SUCCESS, Peer, status
 from tests.server.streaming.websockets import ON_TERMINAL, V5, configure, frame, has, open_session, runtime

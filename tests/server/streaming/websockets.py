@@ -11,7 +11,7 @@ import msgspec
 from wsproto.frame_protocol import XorMaskerSimple
 
 from tests.runtime.streaming.clients import WebSocketSession
-from tests.server.routes.test_handlers import Here
+from tests.server.routes.here import Here
 from tests.server.streaming.spdy_runtime import Peer, SpdyRuntime
 
 V5 = "v5.channel.k8s.io"
