@@ -5,12 +5,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from proto.common.rfc3339 import seconds_of
-from proto.v1 import Container, ContainerStateTerminated, ContainerStatus, Event, Pod, Probe
+from proto.v1 import Container, ContainerPort, ContainerStateTerminated, ContainerStatus, Event, Pod, Probe
+from proto.waits.remedies import IMPORT, PULLING, pull_problem
 
 STARTING_S = 10.0
 """Time for a pod to start, and for a failing probe, before there is advice on it."""
@@ -19,33 +19,7 @@ RECENT_S = 300.0
 CAUSE_CHARS = 200
 CORRECT_PROBE = "correct the probe or what it asks"
 CRASH_LOOP = "CrashLoopBackOff"
-PULLING = ("ErrImagePull", "ImagePullBackOff", "RegistryUnavailable", "ImageInspectError", "SignatureValidationFailed")
 CREATING = ("ContainerCreating", "PodInitializing")
-_REGISTRY = (
-    (
-        r"x509|certificate",
-        "its registry's certificate is not trusted here",
-        "have this machine trust its authority, or name another registry",
-    ),
-    (
-        r"cannot reach|name resolution|no such host|connection refused|unreachable|timeout|timed out|deadline exceeded|"
-        r"no route to host|code = Unavailable",
-        "its registry cannot be reached",
-        "connect to the network, or bring the image in: {tool} images import FILE",
-    ),
-    (
-        r"unauthorized|denied|forbidden|authorization|\b401\b|\b403\b",
-        "its registry refuses it",
-        "correct the image's name, or give the pod imagePullSecrets",
-    ),
-    (r"toomanyrequests|too many requests|\b429\b", "its registry limits pulls", "wait, or log in to it"),
-    (
-        r"not found|manifest unknown|name unknown|\b404\b",
-        "its registry does not have it",
-        "correct the image's name and tag",
-    ),
-)
-"""Pattern in the message of a failed pull, cause, remedy. The first match counts."""
 
 
 class Obstacle(NamedTuple):
@@ -113,7 +87,7 @@ def obstacle(pod: Pod, look: Look) -> Obstacle | None:
     for container in containers:
         if found := _awaits_result(pod, container, look):
             return found
-    return _not_begun(pod, containers, look)
+    return _not_begun(pod, containers, look) or _gated(pod)
 
 
 def crash(pod: Pod, name: str, look: Look) -> Obstacle | None:
@@ -122,6 +96,53 @@ def crash(pod: Pod, name: str, look: Look) -> Obstacle | None:
         if container.name == name and (container.state.terminated or container.last_state.terminated) is not None:
             return _crashed(pod, container, look)
     return None
+
+
+def restarts(pod: Pod, name: str) -> int:
+    """The restarts of a container so far."""
+    containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
+    return next((one.restart_count for one in containers if one.name == name), 0)
+
+
+def taken_ports(pod: Pod, pods: Iterable[Pod]) -> list[str]:
+    """The host ports of the pod that another pod has, in words."""
+    others = [
+        one for one in pods if one.metadata.uid != pod.metadata.uid and one.status.phase in ("Pending", "Running")
+    ]
+    return [
+        f"host port {port.host_port} is of pod {other.metadata.namespace}/{other.metadata.name}"
+        for port in _host_ports(pod)
+        for other in others
+        if any(_collide(port, one) for one in _host_ports(other))
+    ]
+
+
+def _host_ports(pod: Pod) -> list[ContainerPort]:
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return [port for container in containers for port in container.ports if port.host_port]
+
+
+def _collide(one: ContainerPort, other: ContainerPort) -> bool:
+    """True for the same port and protocol on a common address; no address is each of them."""
+    addresses = {port.host_ip or "0.0.0.0" for port in (one, other)}
+    same = one.host_port == other.host_port and (one.protocol or "TCP") == (other.protocol or "TCP")
+    return same and (len(addresses) == 1 or "0.0.0.0" in addresses)
+
+
+def wanted_labels(pod: Pod) -> list[str]:
+    """The node's labels and fields that the pod requires, in words."""
+    found = [f"{key}={value}" for key, value in pod.spec.node_selector.items()]
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity is not None else None
+    terms = required.node_selector_terms if required is not None else ()
+    any_of = [
+        " and ".join(
+            " ".join([one.key, one.operator, *one.values]) for one in (*term.match_expressions, *term.match_fields)
+        )
+        for term in terms
+    ]
+    wanted = [*found, *([" or ".join(any_of)] if any_of else [])]
+    return [f"it asks for {' and '.join(wanted)}"] if wanted else []
 
 
 def ending(exit_code: int, reason: str | None, message: str | None) -> str:
@@ -167,10 +188,9 @@ def _waiting(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | Non
 
 def _pulled(pod: Pod, container: ContainerStatus, message: str, tool: Tool) -> Obstacle:
     about = f"cannot get the image {container.image}"
-    for pattern, found, do in _REGISTRY:
-        if re.search(pattern, message, re.IGNORECASE):
-            advice = do.replace("{tool} images import FILE", tool("images import FILE"))
-            return Obstacle(pod.metadata.name, f"{about}: {found}", advice, about)
+    if (problem := pull_problem(message)) is not None:
+        advice = problem.do.replace(IMPORT, tool("images import FILE"))
+        return Obstacle(pod.metadata.name, f"{about}: {problem.what}", advice, about)
     return Obstacle(pod.metadata.name, f"{about}: {cause(message)}", f"see {tool('events')}", about)
 
 
@@ -186,7 +206,18 @@ def _crashed(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle:
     how = "ends repeatedly" if ended is None else _how_it_ends(container.name, ended, look)
     again = " --previous" if container.state.running is not None else ""
     logs = look.tool(f"logs {pod.metadata.name} -c {container.name}{again}")
-    return Obstacle(pod.metadata.name, f"is not ready: its container {container.name} {how}", f"see {logs}")
+    do = f"{_of_end(pod, container.name, ended)}see {logs}"
+    return Obstacle(pod.metadata.name, f"is not ready: its container {container.name} {how}", do)
+
+
+def _of_end(pod: Pod, name: str, ended: ContainerStateTerminated | None) -> str:
+    """The remedy that an end tells. A container with a liveness or startup probe may have ended by a kill."""
+    if ended is not None and ended.reason == "StartError":
+        return "correct its command or what it refers to; "
+    specs = (*pod.spec.init_containers, *pod.spec.containers)
+    killed = any(one.name == name and (one.liveness_probe or one.startup_probe or one.lifecycle) for one in specs)
+    itself = ended is not None and ended.exit_code == 0 and not killed
+    return "have its command run on, or set another restartPolicy; " if itself else ""
 
 
 def _how_it_ends(container: str, ended: ContainerStateTerminated, look: Look) -> str:
@@ -339,6 +370,17 @@ def _slow(pod: Pod, look: Look) -> Obstacle:
         what = cause(images[0].message)
         return Obstacle(pod.metadata.name, f"is not ready yet: {what}", f"see {tool('images')}", what)
     return Obstacle(pod.metadata.name, "waits for its containers to be created", f"see {tool('events')}", "waits")
+
+
+def _gated(pod: Pod) -> Obstacle | None:
+    """The obstacle of a pod whose containers are ready: a readiness gate. The agent itself never sets its condition."""
+    met = {one.type for one in pod.status.conditions if one.status == "True"}
+    unmet = [gate.condition_type for gate in pod.spec.readiness_gates if gate.condition_type not in met]
+    if not unmet or "ContainersReady" not in met:
+        return None
+    what = f"is not ready: its containers are, and its readiness gate {unmet[0]} is not True"
+    do = "have its controller set this condition in the API server, or remove the gate"
+    return Obstacle(pod.metadata.name, what, do)
 
 
 def cause(message: str | None) -> str:

@@ -53,7 +53,7 @@ def _chosen(text: str, known: list[str], node_name: str) -> str:
     if len(found) == 1:
         return found[0]
     if found:
-        raise AmbiguousSubjectError(f"cannot choose {text!r}: there are {', '.join(found)}")
+        raise AmbiguousSubjectError(f"cannot choose {text!r}: there are {', '.join(found)}; name one of them")
     if kind == "pod" and name.count("/") == 1:
         return text
     raise UnknownSubjectError(_unknown(text, known))

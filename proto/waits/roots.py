@@ -28,6 +28,8 @@ class Problem(NamedTuple):
 
 
 _SEVERITIES = {"object": 85, "admission": 80, "hook": 73, "queue": 50, "lock": 50, "timer": 25, "handler": 11}
+_OVERDUE_HOOK = 60
+"""Of a command past its deadline. The call of the runtime, which should have ended it, explains more."""
 _YOUNG_AND_OLD = {"http": (15, 70), "ask": (10, 55)}
 """Severities by age: a young call is usual work."""
 
@@ -84,7 +86,8 @@ def root_of(facts: Facts, actor: str, wait: Wait) -> Root:
         return Root(wait.kind, with_error if wait.error else 20)
     if wait.kind in _YOUNG_AND_OLD:
         return Root(wait.kind, _YOUNG_AND_OLD[wait.kind][old])
-    return Root(wait.kind, _SEVERITIES[wait.kind])
+    overdue = wait.kind == "hook" and 0 < wait.deadline < facts.now - LONG_S
+    return Root(wait.kind, _OVERDUE_HOOK if overdue else _SEVERITIES[wait.kind])
 
 
 def _of_runtime(facts: Facts, old: bool) -> Root:

@@ -6,7 +6,11 @@ from collections.abc import Callable
 
 from proto.waits.chain import Link, named, seconds, shown
 from proto.waits.facts import Facts
+from proto.waits.remedies import remedy
 from proto.waits.roots import Root
+
+_ENDS = ("DeadlineExceeded", "Evicted", "Preempting", "Terminated")
+"""Reasons of the node for ending a pod that it had admitted."""
 
 
 def sentence(subject: str, root: Root, links: tuple[Link, ...], facts: Facts) -> str:
@@ -118,7 +122,7 @@ def _blocking(link: Link, root: Root, _facts: Facts) -> str:
 def _retry(link: Link, _root: Root, _facts: Facts) -> str:
     when = f"; next try in {seconds(link.next_try_in_s)}" if link.next_try_in_s else ""
     what = f"{link.what}: " if link.what else ""
-    return f"cannot go on {_for(link)}: {what}{link.error or 'no error'}{when}"
+    return f"cannot go on {_for(link)}: {what}{link.error or 'no error'}{when}{_do(link)}"
 
 
 def _object(link: Link, _root: Root, _facts: Facts) -> str:
@@ -128,12 +132,16 @@ def _object(link: Link, _root: Root, _facts: Facts) -> str:
 
 
 def _admission(link: Link, _root: Root, _facts: Facts) -> str:
-    return f"is not admitted {_for(link)}: {link.what}{_because(link)}"
+    """A pod that ran before has a reason of its end in the same record."""
+    ended = link.what.partition(": ")[0] in _ENDS
+    state = f"was ended by the node {seconds(link.age_s)} ago" if ended else f"is not admitted {_for(link)}"
+    return f"{state}: {link.what}{_because(link)}{_do(link)}"
 
 
 def _hook(link: Link, _root: Root, _facts: Facts) -> str:
-    left = f", which gives up in {seconds(link.deadline_in_s)}" if link.deadline_in_s > 0 else ""
-    return f"waits for {link.what} {_for(link)}{left}"
+    """For the end of a container the runtime has a deadline: the grace period, after which it sends SIGKILL."""
+    left = f", and SIGKILL ends it in {seconds(link.deadline_in_s)}" if link.deadline_in_s > 0 else ""
+    return f"waits {_for(link)} for {link.what}{left}{_do(link)}"
 
 
 def _ask(link: Link, _root: Root, _facts: Facts) -> str:
@@ -149,7 +157,12 @@ def _handler(link: Link, _root: Root, _facts: Facts) -> str:
 
 
 def _plain(link: Link, _root: Root, _facts: Facts) -> str:
-    return f"waits {_for(link)} for {link.what or shown(link.target)}{_because(link)}"
+    return f"waits {_for(link)} for {link.what or shown(link.target)}{_because(link)}{_do(link)}"
+
+
+def _do(link: Link) -> str:
+    advice = remedy(link)
+    return f"; {advice}" if advice else ""
 
 
 def _because(link: Link) -> str:

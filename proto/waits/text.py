@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+
+import msgspec
 
 from proto.common.safe_text import one_line
 from proto.v1 import Pod
 from proto.waits.chain import Answer, Cause, Link, named, seconds, shown
-from proto.waits.obstacles import CRASH_LOOP, Look, crash, obstacle
+from proto.waits.obstacles import CRASH_LOOP, Look, crash, obstacle, restarts, taken_ports, wanted_labels
 
 
 def lines(answer: Answer, *, detail: bool = True) -> list[str]:
@@ -44,12 +46,16 @@ def crash_loop(subject: str, pod: Pod, cause: Cause, look: Look) -> Cause:
     if found is None:
         return cause
     when = f"; next start in {seconds(link.next_try_in_s)}" if link.next_try_in_s else ""
-    return Cause(
-        code=cause.code,
-        sentence=f"{named(subject)} {found.what}{when}; {found.do}",
-        links=cause.links,
-        severity=cause.severity,
-    )
+    count = restarts(pod, part.removeprefix("container "))
+    so_far = f"; {count} restart{'s' if count > 1 else ''} so far" if count else ""
+    return msgspec.structs.replace(cause, sentence=f"{named(subject)} {found.what}{so_far}{when}; {found.do}")
+
+
+def rejected(pod: Pod, cause: Cause, pods: Iterable[Pod]) -> Cause:
+    """A rejection with what the pod asks for: the taken port and the pod that has it, or the labels of a node."""
+    reason = cause.links[-1].what.partition(": ")[0] if cause.links else ""
+    found = taken_ports(pod, pods) if reason == "NodePorts" else wanted_labels(pod) if reason == "NodeAffinity" else []
+    return msgspec.structs.replace(cause, sentence=f"{cause.sentence} ({'; '.join(found)})") if found else cause
 
 
 def refused(subject: str, problems: Sequence[str]) -> Answer:
@@ -71,7 +77,8 @@ def _lines(cause: Cause, *, also: bool, detail: bool) -> list[str]:
 def _line(link: Link) -> str:
     parts = [f"{shown(link.waiter)} waits for {_target(link)}, {seconds(link.age_s)}"]
     if link.deadline_in_s:
-        parts.append(f"deadline in {seconds(link.deadline_in_s)}")
+        left = link.deadline_in_s
+        parts.append(f"deadline in {seconds(left)}" if left > 0 else f"deadline {seconds(-left)} ago")
     if link.next_try_in_s:
         parts.append(f"next try in {seconds(link.next_try_in_s)}")
     if link.error:
@@ -81,7 +88,8 @@ def _line(link: Link) -> str:
 
 def _target(link: Link) -> str:
     what = f" {link.what}" if link.what else ""
-    return f"{shown(link.target)}{what}".strip() if link.target else link.what or "?"
+    nothing = "its next try" if link.kind == "retry" else "?"
+    return f"{shown(link.target)}{what}".strip() if link.target else link.what or nothing
 
 
 def _detail(link: Link) -> list[str]:

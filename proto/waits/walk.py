@@ -51,8 +51,13 @@ def why(facts: Facts, subject: str) -> Answer:
             paths[key] = path
         if count >= MOST_PATHS:
             break
-    best = sorted(paths.values(), key=_rank, reverse=True)[:MOST_CAUSES]
-    return Answer(subject=subject, causes=tuple(_cause(facts, subject, path) for path in best))
+    causes: dict[str, Cause] = {}
+    for path in sorted(paths.values(), key=_rank, reverse=True):
+        cause = _cause(facts, subject, path)
+        causes.setdefault(cause.sentence, cause)  # one call that two actors record is one cause
+        if len(causes) >= MOST_CAUSES:
+            break
+    return Answer(subject=subject, causes=tuple(causes.values()))
 
 
 def _rank(path: _Path) -> tuple[int, float, int]:

@@ -21,6 +21,7 @@ MAX_READ = 65_536
 """Limit in bytes of one file in /proc/PID."""
 MAX_FDS = 65_536
 
+_LINKS = {"cwd": "working directory", "root": "root directory", "exe": "program"}
 _OPENAT2 = 437  # the same number on every architecture, since Linux 5.6
 _RESOLVE_IN_ROOT = 0x10
 
@@ -93,6 +94,23 @@ def descriptors(pid: int) -> Iterator[tuple[str, str]]:
     for one in names:
         with contextlib.suppress(OSError):
             yield f"{directory}/{one}", os.readlink(f"{directory}/{one}")
+
+
+def users(path: str) -> Iterator[tuple[int, str]]:
+    """Each visible process that uses a file or directory at `path` or below, and how. Follows no link."""
+    for pid in pids():
+        links = [(f"/proc/{pid}/{one}", _LINKS[one]) for one in _LINKS]
+        for link, how in links:
+            with contextlib.suppress(OSError):
+                if _is_below(os.readlink(link), path):
+                    yield pid, how
+        for _, target in descriptors(pid):
+            if _is_below(target, path):
+                yield pid, f"open file {target}"
+
+
+def _is_below(target: str, path: str) -> bool:
+    return target == path or target.startswith(f"{path}/")
 
 
 def ancestors(pid: int) -> set[int]:

@@ -173,9 +173,15 @@ def secret_answers() -> dict[str, tuple[object, object]]:
         ),
         "pod certificate": (
             GetPodCertificate(
-                namespace="a", service_account="b", pod_name="c", pod_uid="d", volume="e", source=0,
-                signer_name="f", key_type="g",
-            ),  # fmt: skip
+                namespace="a",
+                service_account="b",
+                pod_name="c",
+                pod_uid="d",
+                volume="e",
+                source=0,
+                signer_name="f",
+                key_type="g",
+            ),
             PodCertificate(key=CANARY.decode(), chain="h", refresh=1.0),
         ),
         "file": (

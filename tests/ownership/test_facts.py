@@ -270,3 +270,14 @@ def test_search_of_many_processes_is_quick(settings: Settings) -> None:
         took = time.monotonic() - began
     assert "in use" not in said
     assert took < 1.0 + machine.longest_s, took
+
+
+def test_users_of_a_directory_are_those_in_it_and_with_files_below(tmp_path: Path) -> None:
+    beside = tmp_path.with_name(f"{tmp_path.name}-beside")
+    beside.mkdir()
+    with (tmp_path / "data").open("w"):
+        assert (os.getpid(), f"open file {tmp_path}/data") in set(processes.users(str(tmp_path)))
+        assert list(processes.users(str(beside))) == []
+    with subprocess.Popen(["sleep", "60"], cwd=tmp_path) as user:
+        assert list(processes.users(str(tmp_path))) == [(user.pid, "working directory")]
+        user.kill()

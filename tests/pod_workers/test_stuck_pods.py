@@ -46,7 +46,8 @@ def test_event_has_the_first_sentence_of_why() -> None:
     known = facts(wait("retry", "a", what="volumes: FailedMount", error='secret "x" not found', next_try=NOW + 8))
     (found,) = stuck_pods.explained(known, {})
     assert found.sentence == (
-        'Pod default/a cannot go on for 70 s: volumes: FailedMount: secret "x" not found; next try in 8.0 s'
+        'Pod default/a cannot go on for 70 s: volumes: FailedMount: secret "x" not found; next try in 8.0 s; '
+        "create it, or correct its name"
     )
 
 

@@ -139,6 +139,15 @@ POD_FAULTS = {
     "manifest refused": Fault({"spec": {"serviceAccountName": "x"}}, "manifest", "spec.serviceAccountName"),
     "CPU beyond the node": Fault({"resources": {"requests": {"cpu": "9999"}}}, "admission", "cpu"),
     "node selector": Fault({"spec": {"nodeSelector": {"disk": "gone"}}}, "admission", "NodeAffinity"),
+    "memory beyond the node": Fault({"resources": {"requests": {"memory": "9999Gi"}}}, "admission", "Mi of memory"),
+    "sysctl not allowed": Fault(
+        {"spec": {"securityContext": {"sysctls": [{"name": "kernel.msgmax", "value": "1"}]}}},
+        "admission",
+        "SysctlForbidden",
+    ),
+    "deadline passed": Fault({"spec": {"activeDeadlineSeconds": 1}}, "admission", "was ended by the node"),
+    "readiness gate": Fault({"spec": {"readinessGates": [{"conditionType": "x.test/lb"}]}}, "status", "gate x.test/lb"),
+    "command ends": Fault({"command": ["true"]}, "retry", "have its command run on"),
     "postStart hook hangs": Fault({"lifecycle": {"postStart": HANG}}, "hook", "postStart hook of container app"),
     "preStop hook hangs": Fault(
         {"spec": {"terminationGracePeriodSeconds": 30}, "lifecycle": {"preStop": HANG}},

@@ -6,6 +6,7 @@ for a pod's status and events where no record tells the cause, or where the stat
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -20,12 +21,12 @@ from proto.agent.supervisor import ListActors
 from proto.common.safe_text import one_line
 from proto.node.runtime import EMBEDDED
 from proto.node.runtime import endpoint as embedded_endpoint
-from proto.waits.chain import Answer, shown
+from proto.waits.chain import Answer, Cause, shown
 from proto.waits.facts import ActorState, Facts, collect, states
 from proto.waits.obstacles import CRASH_LOOP, Look, events_of
 from proto.waits.resolve import AmbiguousSubjectError, UnknownSubjectError, subject_of
 from proto.waits.roots import actor_problem
-from proto.waits.text import crash_loop, lines, of_status, refused
+from proto.waits.text import crash_loop, lines, of_status, refused, rejected
 from proto.waits.walk import why as walk
 from proto.wire.errors import ActorError, ProtocolError
 from supervisor.cli import run_directory
@@ -33,6 +34,7 @@ from supervisor.cli.common import complete_subject, list_pods, output_option, ru
 from supervisor.cli.errors import CommandError
 from supervisor.cli.views import render
 from supervisor.host import settings_file
+from supervisor.ownership import processes
 from supervisor.sockets.client import Client
 
 if TYPE_CHECKING:
@@ -45,6 +47,9 @@ STATUS_S = 1.0
 """The time for status, events and config to answer, each. They are not asked when they cannot answer."""
 MOST_REFUSED = 3
 """Most refused manifests that an answer names."""
+MOST_USERS = 3
+"""Most processes that an answer names as users of a mount."""
+_BUSY = re.compile(r"unmount (/.*): device or resource busy")
 
 
 class _Agent(NamedTuple):
@@ -106,15 +111,33 @@ def explain(run_dir: Path, text: str) -> Answer:
 
 
 def _with_status(agent: _Agent, answer: Answer) -> Answer:
-    """The answer; with the last end of a container, if it is in a crash loop."""
+    """The answer, with what other facts add: a container's last end, what a rejected pod asks for, a mount's users."""
     first = answer.causes[0]
-    if not first.links or not first.links[-1].what.endswith(CRASH_LOOP):
+    last = first.links[-1] if first.links else None
+    if last is None:
         return answer
-    pod = _named(_pods(agent) or (), answer.subject)
-    if pod is None:
+    if busy := _BUSY.search(last.error):
+        told = _with_users(first, busy[1])
+    elif last.what.endswith(CRASH_LOOP) or last.kind == "admission":
+        pods = _pods(agent) or ()
+        pod = _named(pods, answer.subject)
+        if pod is None:
+            return answer
+        crashes = last.kind != "admission"
+        told = crash_loop(answer.subject, pod, first, _look(agent, pod)) if crashes else rejected(pod, first, pods)
+    else:
         return answer
-    told = crash_loop(answer.subject, pod, first, _look(agent, pod))
     return msgspec.structs.replace(answer, causes=(told, *answer.causes[1:]))
+
+
+def _with_users(cause: Cause, path: str) -> Cause:
+    """The cause, with processes that use a mount which is busy."""
+    found = {pid: f"process {pid} {processes.name(pid)}: {how}" for pid, how in processes.users(path)}
+    if not found:
+        return cause
+    some = "; ".join(list(found.values())[:MOST_USERS])
+    more = f"; and {len(found) - MOST_USERS} more" if len(found) > MOST_USERS else ""
+    return msgspec.structs.replace(cause, sentence=f"{cause.sentence} ({some}{more})")
 
 
 def _of_status(agent: _Agent, text: str, node_name: str) -> Answer:

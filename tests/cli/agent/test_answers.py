@@ -6,6 +6,8 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -208,19 +210,48 @@ def test_why_has_the_status_and_events_of_a_crash_loop(runner: CliRunner, run_di
         ),
         revision=1,
     )
-    (run_dir / "waits").mkdir()
-    slots = Slots(run_dir / "waits" / "pod_workers", "pod_workers", 1, procfs.start_time(os.getpid()))
     record = Wait(kind="retry", waiter="pod/default/web-node", what="container c: CrashLoopBackOff", error="back-off")
-    slots.write(slots.take(), record)
-    with agent(run_dir, lambda _: Pods(pods=(crashing(),)), events=lambda _: found):
+    with recorded(run_dir, record), agent(run_dir, lambda _: Pods(pods=(crashing(),)), events=lambda _: found):
         text = run(runner, run_dir, "why", "pod/web-node", "-o", "json").stdout
-    slots.close()
     (cause,) = json.loads(text)["causes"]
     assert cause["sentence"] == (
         "Pod default/web-node is not ready: its container c is killed and restarted: Liveness probe failed: broken; "
-        "see supervisor logs web-node -c c"
+        "2 restarts so far; see supervisor logs web-node -c c"
     )
     assert (cause["code"], cause["links"][0]["what"]) == ("retry", record.what)
+
+
+@contextmanager
+def recorded(run_dir: Path, record: Wait) -> Iterator[None]:
+    """This process is pod_workers, with one wait."""
+    (run_dir / "waits").mkdir()
+    slots = Slots(run_dir / "waits" / "pod_workers", "pod_workers", 1, procfs.start_time(os.getpid()))
+    slots.write(slots.take(), record)
+    try:
+        yield
+    finally:
+        slots.close()
+
+
+def test_why_names_the_users_of_a_busy_mount(runner: CliRunner, run_dir: Path, tmp_path: Path) -> None:
+    error = f'TearDown failed for volume "data" : unmount {tmp_path}: device or resource busy'
+    record = Wait(kind="retry", waiter="pod/default/web-node", error=error)
+    with recorded(run_dir, record), agent(run_dir, lambda _: Pods(pods=(make_pod(),))):
+        alone = run(runner, run_dir, "why", "pod/web-node").stdout
+        with subprocess.Popen(["sleep", "60"], cwd=tmp_path) as user:
+            used = run(runner, run_dir, "why", "pod/web-node").stdout
+            user.kill()
+    assert "end the processes that use it\n" in alone
+    assert f"end the processes that use it (process {user.pid} sleep: working directory)\n" in used
+
+
+def test_why_names_the_labels_that_a_rejected_pod_asks_for(runner: CliRunner, run_dir: Path) -> None:
+    pod = make_pod()
+    pod = msgspec.structs.replace(pod, spec=msgspec.structs.replace(pod.spec, node_selector={"disk": "ssd"}))
+    record = Wait(kind="admission", waiter="pod/default/web-node", what="NodeAffinity: no match", target="rejected")
+    with recorded(run_dir, record), agent(run_dir, lambda _: Pods(pods=(pod,))):
+        said = run(runner, run_dir, "why", "pod/web-node").stdout
+    assert "this node's labels (it asks for disk=ssd)\n" in said
 
 
 def _says(answer: Message, _: Message) -> Message:

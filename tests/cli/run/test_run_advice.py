@@ -171,6 +171,35 @@ def test_crash_loop_names_the_probe_or_hook_that_killed(events: tuple[Event, ...
     assert expected in said(pod(container=container, phase="Running"), events=events)
 
 
+@pytest.mark.parametrize(
+    ("spec", "code", "more", "expected"),
+    [
+        ({}, 0, {}, "; have its command run on, or set another restartPolicy; see"),
+        ({"livenessProbe": {}}, 0, {}, "and is restarted; see"),
+        ({}, 3, {}, "and is restarted; see"),
+        ({}, 128, {"reason": "StartError"}, "; correct its command or what it refers to; see"),
+    ],
+)
+def test_end_tells_its_remedy(spec: dict[str, Any], code: int, more: dict[str, Any], expected: str) -> None:
+    one = pod(container={"state": BACK_OFF, "lastState": ended(code, **more)}, phase="Running")
+    found = from_dict(Pod, {"spec": {"containers": [{"name": "main", **spec}]}}).spec
+    assert expected in said(msgspec.structs.replace(one, spec=found))
+
+
+@pytest.mark.parametrize("gate", ["", "False", "True"])
+def test_readiness_gate_that_is_not_met_is_named(gate: str) -> None:
+    conditions = [{"type": "ContainersReady", "status": "True"}, {"type": "Ready", "status": "False", "message": "x"}]
+    conditions += [{"type": "lb", "status": gate}] if gate else []
+    one = pod(container=running(60, ready=True), phase="Running", conditions=conditions)
+    spec = from_dict(
+        Pod, {"spec": {"containers": [{"name": "main"}], "readinessGates": [{"conditionType": "lb"}]}}
+    ).spec
+    advice = said(msgspec.structs.replace(one, spec=spec))
+    assert advice.startswith("web is not ready: its containers are, and its readiness gate lb is not True; have") == (
+        gate != "True"
+    )
+
+
 def probed(age_s: float, probes: dict[str, Any], *, started: bool = True) -> Pod:
     one = pod(container={**running(age_s), "started": started}, phase="Running")
     spec = {"containers": [{"name": "main", **probes}]}

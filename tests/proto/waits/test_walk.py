@@ -151,7 +151,7 @@ CASES = {
             ]
         ),
         "hook",
-        "waits for postStart hook of container app for 10 s",
+        "waits for 10 s for postStart hook of container app; nothing else ends it",
     ),
     "crash loop": (
         facts(
@@ -206,6 +206,25 @@ def test_root_cause_comes_first(case: str) -> None:
     assert text in answer.sentence
     assert answer.sentence.startswith("Pod default/web ")
     assert "\n" not in answer.sentence
+
+
+def test_runtime_that_ends_no_container_goes_before_the_overdue_end() -> None:
+    """The grace period is over, and the runtime's answer still to come."""
+    end = wait("hook", what="container app to end within 2 s", deadline=NOW - 8)
+    stop = wait("cri", target="cri", what="StopContainer", deadline=NOW + 110)
+    assert [one.code for one in why(facts(pod_workers=[end, stop]), POD).causes] == ["cri", "hook"]
+    in_time = msgspec.structs.replace(end, deadline=NOW + 8)
+    assert [one.code for one in why(facts(pod_workers=[in_time, stop]), POD).causes] == ["hook", "cri"]
+
+
+def test_call_that_two_actors_record_is_one_cause() -> None:
+    direct = wait("cri", "image/x", target="cri", what="PullImage", uid="")
+    waits = [wait("condition", target="image/x", what="its pull")]
+    passed_on = wait("ask", "image/x", "actor/pleg", "CallRuntime", number=7, uid="")
+    inside = wait("cri", "actor/pleg", "cri", "PullImage", ask=("image_pull", 1, 7), uid="")
+    causes = why(facts(pod_workers=waits, image_pull=[direct, passed_on], pleg=[inside]), POD).causes
+    assert [one.code for one in causes] == ["cri"]
+    assert causes[0].links[-1].waiter == "actor/pleg", "the longest way"
 
 
 def test_every_code_is_explained() -> None:

@@ -87,7 +87,7 @@ def test_back_off_is_told_with_the_containers_last_end() -> None:
     assert told.links == record.links
     assert told.sentence == (
         "Pod a/web is not ready: its container app ends with exit code 137 (OOMKilled), and is restarted; "
-        "next start in 30 s; see supervisor logs web -c app"
+        "1 restart so far; next start in 30 s; see supervisor logs web -c app"
     )
     other = Cause(code="retry", sentence="x", links=(msgspec.structs.replace(link, what="sandbox: CreateError"),))
     assert crash_loop(NAME, pod(containerStatuses=two), other, Look()) is other
