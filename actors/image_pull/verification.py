@@ -35,7 +35,7 @@ ALLOWED: frozenset[Answer] = frozenset({"yes", "recorded"})
 
 
 class _Part(msgspec.Struct, frozen=True, rename="camel", kw_only=True, forbid_unknown_fields=True):
-    """A part of a file. As in the kubelet a missing field is empty, and one that is not known breaks the file."""
+    """A part of a file. As in the kubelet a missing field is empty, and an unknown field breaks the file."""
 
 
 class PullSecret(_Part, frozen=True, order=True):

@@ -23,8 +23,7 @@ from actors.volume.plugins.base import (
 from actors.volume.plugins.claim import ClaimPlugin, EphemeralPlugin, MigratedPlugin
 from actors.volume.plugins.csi import CsiPlugin
 from actors.volume.plugins.empty_dir import EmptyDirPlugin
-from actors.volume.plugins.host_path import HostPathPlugin
-from actors.volume.plugins.mounted import NfsPlugin
+from actors.volume.plugins.mounted import HostPathPlugin, NfsPlugin
 from actors.volume.plugins.objects import ConfigMapPlugin, SecretPlugin
 from actors.volume.plugins.projected import DownwardApiPlugin, ProjectedPlugin
 from actors.volume.steps.codec import SetUp

@@ -194,7 +194,7 @@ class PodCertificates:
         record.notify()
 
     def _report_age(self, request: GetPodCertificate, record: _Record, state: certificates.State) -> None:
-        """Record an event, once, for a certificate that should have been refreshed, and for one that has expired."""
+        """Record an event, once each: the refresh of the certificate is overdue, and the certificate has expired."""
         for is_so, reason, message in (
             (state in ("overdue_for_refresh", "expired"), "CertificateOverdueForRefresh",
              "PodCertificate refresh overdue"),

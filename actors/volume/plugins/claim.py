@@ -20,8 +20,7 @@ from actors.volume.plugins.base import (
     not_supported,
 )
 from actors.volume.plugins.csi import PersistentCsi
-from actors.volume.plugins.host_path import PersistentHostPath
-from actors.volume.plugins.mounted import LocalPlugin, PersistentNfs
+from actors.volume.plugins.mounted import LocalPlugin, PersistentHostPath, PersistentNfs
 from actors.volume.steps.codec import SetUp
 from actors.volume.steps.places import CSI
 from actors.volume.translation import translate

@@ -1,6 +1,6 @@
-"""local and nfs: file systems that outlive the pod, mounted into its directory.
+"""hostPath, local and nfs: file systems that outlive the pod. The latter two are mounted into its directory.
 
-Source: pkg/volume/local, pkg/volume/nfs.
+Source: pkg/volume/hostpath, pkg/volume/local, pkg/volume/nfs.
 """
 
 from __future__ import annotations
@@ -9,9 +9,33 @@ from typing import Literal
 
 from actors.volume.plugins.base import CannotMount, Claimed, Context, PersistentPlugin, Plugin, fs_group
 from actors.volume.steps.places import LOCAL_VOLUME, NFS
-from actors.volume.steps.volumes import Block, Local, Mount
+from actors.volume.steps.volumes import Block, HostPath, Local, Mount
 from proto.v1 import NFSVolumeSource, Pod, Volume
 from proto.v1.cluster import LocalVolumeSource
+
+
+class HostPathPlugin(Plugin):
+    """hostPath volumes, which have no directory in the pod's."""
+
+    source = "host_path"
+
+    def step(self, pod: Pod, volume: Volume, context: Context) -> HostPath:  # noqa: ARG002
+        """See Plugin."""
+        assert volume.host_path is not None
+        return HostPath(volume.name, volume.host_path.path, volume.host_path.type or "")
+
+
+class PersistentHostPath(PersistentPlugin):
+    """hostPath PersistentVolumes."""
+
+    source = "host_path"
+    takes_mount_options = False
+
+    def step(self, pod: Pod, claimed: Claimed, context: Context) -> HostPath:  # noqa: ARG002
+        """See PersistentPlugin."""
+        source = claimed.volume.spec.host_path
+        assert source is not None
+        return HostPath(claimed.name, source.path, source.type or "")
 
 
 class LocalPlugin(PersistentPlugin):
