@@ -24,6 +24,7 @@ from actors.runtime.engine.engine import Engine, MonitorManager
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.filesystems.image_volumes import ImageVolumes
 from actors.runtime.filesystems.rootfs import RootFs, can_overlay
+from actors.runtime.filesystems.shown_mounts import ShownMounts
 from actors.runtime.helper.plan import PLAIN, ROOT
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.model import processes
@@ -45,6 +46,7 @@ from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
 from actors.runtime.oci.spec.security import bounding_set
 from actors.runtime.policy import Isolation, MachineFeatures, choose_isolation
+from actors.runtime.sandboxes import users_trial
 from actors.runtime.sandboxes.sandboxes import Sandboxes
 from actors.runtime.service.image_service import ImageService
 from actors.runtime.service.service import RuntimeService
@@ -148,6 +150,7 @@ def build(settings: Settings) -> Runtime:
     network.reconcile()
     stats = Stats(engine)
     images = ImageService(engine, stats, Path(settings.images_dir or root / "import"), settings.registries_dir)
+    engine.users_problem = users_trial.problem(engine)
     about = _about(engine, isolation, network)
     sessions = Sessions(engine, settings.streaming_idle_timeout_s)
     service = RuntimeService(engine, containers, sandboxes, stats, network, sessions, about)
@@ -172,6 +175,7 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         store=store,
         rootfs=rootfs,
         volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
+        shown=ShownMounts(run),
         oci=_oci(isolation, run, systemd=systemd),
         monitor=MonitorManager(run / "monitor.sock"),
         machine=_machine(systemd, isolation),
@@ -266,6 +270,7 @@ def _about(engine: Engine, isolation: Isolation, network: PodNetwork | HostNetwo
         "ociRuntimeVersion": engine.oci.version(),
         "rootFileSystems": "overlay" if engine.rootfs.overlay else "copy",
         "network": network.kind,
+        "userNamespaces": engine.users_problem or "yes",
         "root": str(engine.root),
         "run": str(engine.run),
     }
@@ -376,6 +381,8 @@ def _clear(engine: Engine, sandboxes: Sandboxes, starting: set[str], unfinished:
             _try_to_remove(engine.rootfs.remove, path)
     for id_ in engine.volumes.orphaned(running):
         _try_to_remove(engine.volumes.remove, id_)
+    for id_ in engine.shown.orphaned(running | pauses):
+        _try_to_remove(engine.shown.remove, id_)
     sandboxes.release_orphaned(unfinished)
     end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers.all()))
     remove_tree(engine.root / "probe")

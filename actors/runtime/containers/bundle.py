@@ -7,7 +7,7 @@ import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import msgspec
 
@@ -15,6 +15,7 @@ from actors._cri.image_reference import InvalidImageName
 from actors._host.files import mounts
 from actors.runtime.containers import host_image
 from actors.runtime.containers.log_place import log_place, make_directory
+from actors.runtime.containers.pod_limits import require_users
 from actors.runtime.engine.engine import Engine
 from actors.runtime.filesystems import declared_volumes
 from actors.runtime.filesystems.rootfs import HOST_LAYER
@@ -28,6 +29,7 @@ from actors.runtime.model.errors import RpcError, invalid
 from actors.runtime.model.records import ContainerRecord, new_id
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.oci import cdi
+from actors.runtime.oci.spec import shown
 from actors.runtime.oci.spec.build import BadContainer, Place, cgroups_path, resources, specification
 from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles, require_propagation
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
@@ -73,6 +75,7 @@ class BundleBuilder:
             user = _user(config, stack, execution)
         except (NoSuchUser, ImageError, OSError) as error:
             raise invalid(f"cannot find the user to run as: {error}") from error
+        require_users((user.uid, user.gid, user.groups), sandbox.users.ids if sandbox.users else None)
         try:
             volumes = self._engine.volumes.choose(config, lease.add)
             declared = declared_volumes.choose(execution.volumes or (), config, stack)
@@ -108,9 +111,14 @@ class BundleBuilder:
         try:
             directory.mkdir(mode=0o700)
             spec = self._specification(sandbox, prepared)
+            if sandbox.users is not None:
+                places = shown.through_places(spec["mounts"], lambda number: self._place(container, number))
+                container.record = msgspec.structs.replace(container.record, shown=places)
             (directory / "config.json").write_bytes(msgspec.json.encode(spec))
             for name in ("stdin", "stdout", "stderr"):
                 os.mkfifo(directory / name, 0o600)
+                if (owner := shown.owner_of(spec)) is not None:
+                    os.chown(directory / name, *owner)
             if container.record.log_path:
                 make_directory(log_place(container))
             self._engine.containers.save(container.record)
@@ -146,11 +154,14 @@ class BundleBuilder:
         reference = image.digests[0] if image.digests else image.id
         return image.id, reference, image.layers, execution
 
-    def _specification(self, sandbox: Sandbox, prepared: NewContainer) -> dict[str, object]:
+    def _place(self, container: Container, number: int) -> str:
+        return str(self._engine.shown.place(container.record.id, number))
+
+    def _specification(self, sandbox: Sandbox, prepared: NewContainer) -> dict[str, Any]:
         record, config = prepared.container.record, prepared.container.config
         place = Place(
             container_id=record.id,
-            rootfs=str(self._engine.mounts_of(record.id)),
+            rootfs=str(self._engine.shown.root(record.id) if sandbox.users else self._engine.mounts_of(record.id)),
             cgroup_parent=sandbox.config.linux.cgroup_parent or self._engine.default_cgroup,
             hostname=hostname_of(sandbox),
             namespaces=self._namespaces(sandbox, config),
@@ -158,6 +169,7 @@ class BundleBuilder:
             images=self._engine.volumes.sources(record.id, record.volumes),
             declared=declared_volumes.sources(self._engine.containers.path(record.id), record.declared),
             masked=host_image.present(self._engine.hidden) if record.layers == (HOST_LAYER,) else (),
+            users=sandbox.users.ids if sandbox.users else None,
         )
         return specification(config, prepared.execution, prepared.user, place, self._engine.machine)
 

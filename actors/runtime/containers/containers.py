@@ -22,7 +22,7 @@ import msgspec
 from actors.runtime.containers.bundle import BundleBuilder
 from actors.runtime.containers.log_place import log_place
 from actors.runtime.containers.mount_places import require_proc_uncovered
-from actors.runtime.containers.pod_limits import require_within_pod
+from actors.runtime.containers.pod_limits import pod_users, require_within_pod
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import ANSWER_S, MonitorClient, MonitorError, MonitorLost
 from actors.runtime.filesystems import declared_volumes
@@ -32,6 +32,7 @@ from actors.runtime.model import oom, processes
 from actors.runtime.model.errors import AtEnd, RpcError, invalid, not_found, unmet
 from actors.runtime.model.records import ContainerRecord, Finished, read_exit, read_started
 from actors.runtime.model.state import Container, Sandbox
+from actors.runtime.model.user_mapping import PodUsers
 from actors.runtime.oci.runtime import LOG, OciError, last_error
 from actors.runtime.oci.spec.build import resources
 from actors.runtime.oci.spec.mounts import depth
@@ -56,7 +57,8 @@ class Containers:
 
     def create(self, sandbox: Sandbox, config: pb.ContainerConfig, pod: pb.PodSandboxConfig) -> Container:
         """CreateContainer. `pod` is the sandbox's configuration in the request. Raises RpcError."""
-        require_within_pod(config, pod)
+        users = pod_users(sandbox.config.linux.security_context.namespace_options, self._engine.users_problem)
+        require_within_pod(config, pod, users)
         if sandbox.record.stopped:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
         if not config.metadata.name:
@@ -104,12 +106,15 @@ class Containers:
     def _run(self, container: Container) -> None:
         record, directory = container.record, self._directory(container)
         mounted = self._engine.mounts_of(record.id)
-        self._engine.rootfs.prepare(record.layers, directory, mounted)
-        self._engine.volumes.prepare(record.id, record.volumes)
+        users = self._users(container)
+        self._engine.rootfs.prepare(record.layers, directory, mounted, users)
+        self._engine.volumes.prepare(record.id, record.volumes, users)
         if record.declared:
             stack, budget = self._engine.rootfs.stack(record.layers), Budget(self._engine.store.limits, str(directory))
             declared_volumes.prepare(directory, record.declared, stack, budget)
         self._require_proc_uncovered(container, mounted)
+        if users is not None:
+            self._engine.shown.prepare(record.id, users, mounted, record.shown)
         self._require_pid_namespace(container)
         stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
@@ -129,6 +134,13 @@ class Containers:
         if container.started is None:
             raise MonitorError("the monitor cannot write that the container started; check for a full disk")
         self._note_cgroup(container, container.started.pid)
+
+    def _users(self, container: Container) -> PodUsers | None:
+        """The users of its pod. Raises ValueError where no pod can have users of its own any more."""
+        users = self._engine.state.sandboxes.get(container.record.sandbox_id).users
+        if users is not None and self._engine.users_problem:
+            raise ValueError(f"its pod's user namespace cannot be used: {self._engine.users_problem}")
+        return users
 
     def _require_proc_uncovered(self, container: Container, mounted: Path) -> None:
         images = self._engine.volumes.sources(container.record.id, container.record.volumes)
@@ -281,7 +293,8 @@ class Containers:
             raise RpcError("UNKNOWN", f"cannot remove container {container.record.id}: {error}") from error
 
     def _unmount(self, container: Container) -> None:
-        """Unmount its root and its image volumes. Idempotent. Raises OSError."""
+        """Unmount its root and its volumes. Idempotent. Raises OSError."""
+        self._engine.shown.remove(container.record.id)
         self._engine.rootfs.remove(self._engine.mounts_of(container.record.id))
         self._engine.volumes.remove(container.record.id)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import time
 from collections.abc import Callable, Sequence
@@ -15,11 +16,20 @@ from actors.runtime.model.records import new_id
 from actors.runtime.model.state import Container
 from actors.runtime.oci.runtime import last_error
 from actors.runtime.oci.spec.build import exec_process
+from actors.runtime.oci.spec.shown import owner_of
 from proto.common import untrusted
 
 START_S = 60.0
 POLL_S = 0.005
 """Interval of looking for the pid file, which appears after some ten intervals on an idle machine."""
+
+
+def has_ended(process: subprocess.Popen[bytes]) -> bool:
+    """Return True when the child has exited, without reaping it: a reader of its output opens it by its pid."""
+    try:
+        return os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    except ChildProcessError:  # another thread has reaped it
+        return True
 
 
 class ExecCommand:
@@ -41,6 +51,12 @@ class ExecCommand:
             raise
         self.line = engine.oci.exec_command(container.record.id, process_file, self.pid_file, self._log)
         self._process: Process | None = None
+        self._owner = owner_of(spec)
+
+    def give(self, pipe: int) -> None:
+        """Give the command's user a pipe, before the start. Raises OSError."""
+        if self._owner is not None:
+            os.chown(pipe, *self._owner)
 
     def wait_started(self, has_ended: Callable[[], bool]) -> None:
         """Wait until the process has started or failed. Killed earlier, the OCI runtime would leave it running."""
@@ -61,7 +77,7 @@ class ExecCommand:
             pid = read_pid(self.pid_file)
             ticks = ticks_of_child(pid, oci.pid) if pid else ""
             # Looked at last: until it is reaped, no other process has its pid.
-            self._process = Process(pid, ticks) if ticks and oci.poll() is None else None
+            self._process = Process(pid, ticks) if ticks and not has_ended(oci) else None
         known = self._process
         return known if known is not None and is_alive(*known) else None
 

@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from actors.runtime.containers.exec_command import ExecCommand
+from actors.runtime.containers.exec_command import ExecCommand, has_ended
 from actors.runtime.engine.engine import Engine
 from actors.runtime.model import processes
 from actors.runtime.model.errors import AtEnd, RpcError
@@ -50,12 +50,9 @@ def exec_sync(engine: Engine, container: Container, command: Sequence[str], time
 def _run(
     exec_command: ExecCommand, container: Container, command: Sequence[str], timeout_s: float, at_end: AtEnd
 ) -> Output:
-    line = exec_command.line
-    with subprocess.Popen(
-        line, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd="/"
-    ) as process:
+    with _started(exec_command) as process:
         client = _Client(process, exec_command, at_end)
-        exec_command.wait_started(lambda: _has_ended(process.pid))
+        exec_command.wait_started(lambda: has_ended(process))
         exec_command.process(process)  # it stays known if its OCI runtime is killed
         client.note_start()
         # The limit counts from the command's start: on a busy machine the OCI runtime exceeds many a probe's limit.
@@ -74,6 +71,26 @@ def _run(
     if said := exec_command.error(code, stderr):
         raise RpcError("UNKNOWN", f"cannot run a command in container {container.record.id}: {said}")
     return Output(stdout, stderr, code if code >= 0 else 128 - code)
+
+
+def _started(exec_command: ExecCommand) -> subprocess.Popen[bytes]:
+    """The OCI runtime, with pipes for output that belong to the command's user from its start on. Raises OSError."""
+    pipes: list[tuple[int, int]] = []
+    try:
+        for _ in range(2):
+            pipes.append(os.pipe2(os.O_CLOEXEC))
+            exec_command.give(pipes[-1][1])
+        (stdout, said), (stderr, failed) = pipes
+        process = subprocess.Popen(exec_command.line, stdin=subprocess.DEVNULL, stdout=said, stderr=failed, cwd="/")
+    except BaseException:
+        for reader, _ in pipes:
+            os.close(reader)
+        raise
+    finally:
+        for _, writer in pipes:
+            os.close(writer)
+    process.stdout, process.stderr = os.fdopen(stdout, "rb"), os.fdopen(stderr, "rb")
+    return process
 
 
 class _Client:
@@ -99,11 +116,6 @@ class _Client:
     def _end(self) -> None:
         if not _kill_inside(self._process, self._exec_command):
             self._process.kill()
-
-
-def _has_ended(pid: int) -> bool:
-    """Return True when the child has exited, without reaping it."""
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
 
 
 def _kill(process: subprocess.Popen[bytes], exec_command: ExecCommand) -> None:

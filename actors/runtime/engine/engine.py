@@ -11,6 +11,7 @@ from pathlib import Path
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorLost
 from actors.runtime.filesystems.image_volumes import ImageVolumes
 from actors.runtime.filesystems.rootfs import RootFs
+from actors.runtime.filesystems.shown_mounts import ShownMounts
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.model.records import Records
 from actors.runtime.model.state import EventHub, State
@@ -87,6 +88,7 @@ class Engine:
     oci: OciRuntime
     monitor: MonitorManager
     volumes: ImageVolumes
+    shown: ShownMounts
     machine: Machine
     state: State
     sandboxes: Records
@@ -101,6 +103,8 @@ class Engine:
     """Parent of containers whose sandbox has no cgroup_parent, in the cgroup driver's syntax."""
     cdi_directories: tuple[str, ...] = cdi.DIRECTORIES
     """Directories of CDI specifications; a later one goes before."""
+    users_problem: str = "not tried yet"
+    """Why no pod can have a user namespace of its own; empty if they can."""
     hub: EventHub = field(default_factory=EventHub)
 
     def mounts_of(self, container_id: str) -> Path:

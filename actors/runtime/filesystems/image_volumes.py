@@ -16,6 +16,7 @@ from actors.runtime.images import names
 from actors.runtime.images.errors import ImageError
 from actors.runtime.images.local.store import ImageStore, is_text
 from actors.runtime.model.records import ImageVolume
+from actors.runtime.model.user_mapping import PodUsers
 from actors.runtime.oci.spec.mounts import BadMount
 from proto.cri import api_pb2 as pb
 
@@ -59,10 +60,10 @@ class ImageVolumes:
         """Path of each volume's files on the machine, by index of the mount."""
         return {one.mount: str(self._place(container_id, one) / one.part).rstrip("/") for one in volumes}
 
-    def prepare(self, container_id: str, volumes: Sequence[ImageVolume]) -> None:
-        """Mount the volumes. Raises OSError, ImageError."""
+    def prepare(self, container_id: str, volumes: Sequence[ImageVolume], users: PodUsers | None = None) -> None:
+        """Mount the volumes, with the users of a pod. Raises OSError, ImageError."""
         for one in volumes:
-            self._rootfs.prepare_read_only(one.layers, self._place(container_id, one))
+            self._rootfs.prepare_read_only(one.layers, self._place(container_id, one), users)
 
     def remove(self, container_id: str) -> None:
         """Unmount a container's volumes. Idempotent. Raises OSError."""

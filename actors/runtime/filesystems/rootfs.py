@@ -11,11 +11,11 @@ import errno
 import os
 import stat
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from actors._host.files import mounts, trees
-from actors.runtime.helper.kernel.syscalls import unshare
+from actors.runtime.helper.kernel import syscalls
 from actors.runtime.images.limits import Budget
 from actors.runtime.images.local.stack import Hidden, Layer, Stack
 from actors.runtime.images.local.store import ImageStore
@@ -23,6 +23,7 @@ from actors.runtime.images.local.unpack import copy_entry, is_whiteout
 from actors.runtime.model.disk import remove_tree
 from actors.runtime.model.namespace_threads import CLONE_FS, in_thread
 from actors.runtime.model.namespaces import unmount_all
+from actors.runtime.model.user_mapping import PodUsers
 
 HOST_LAYER = "host"
 """Stands for the image `host` in a list of layers."""
@@ -52,14 +53,28 @@ def can_overlay(directory: Path) -> bool:
     return True
 
 
-def _try_overlay(directory: Path) -> None:
+def _try_overlay(directory: Path, users: PodUsers | None = None) -> None:
     """Mount and change an overlayfs. Without room for its work directory, the kernel mounts it read-only."""
     names = [directory / name for name in ("lower", "upper", "work", "merged")]
     for name in names:
         name.mkdir(parents=True, exist_ok=True)
     (names[0] / "file").touch()
-    _overlay(str(directory), ["lower"], str(names[3]), str(names[1]), str(names[2]))
+    _overlay(str(directory), ["lower"], str(names[3]), str(names[1]), str(names[2]), _namespace(users))
+    if users is not None and (owner := (names[3] / "file").stat().st_uid) != users.ids.first:
+        raise OSError(errno.EINVAL, f"an overlayfs shows {owner} as the owner in place of {users.ids.first}")
     (names[3] / "file").unlink()  # needs whiteouts
+
+
+def try_mapped_overlay(directory: Path, users: PodUsers) -> None:
+    """Require an overlayfs in `directory` whose files belong to the pod's users. Raises OSError.
+
+    `directory` is gone afterwards.
+    """
+    _remove_trial(directory)
+    try:
+        _try_overlay(directory, users)
+    finally:
+        _remove_trial(directory)
 
 
 def _remove_trial(directory: Path) -> None:
@@ -84,8 +99,11 @@ class RootFs:
             return Stack([Layer("/", Hidden())])
         return self._store.stack(layers)
 
-    def prepare(self, layers: Sequence[str], own: Path, target: Path) -> None:
-        """Mount at `target`, with writes going to `own`; idempotent after `remove`. Raises OSError, ImageError."""
+    def prepare(self, layers: Sequence[str], own: Path, target: Path, users: PodUsers | None = None) -> None:
+        """Mount at `target`, with writes going to `own`; idempotent after `remove`. Raises OSError, ImageError.
+
+        Only an overlayfs can show the files with a pod's `users`, who own what is written.
+        """
         host = tuple(layers) == (HOST_LAYER,)
         if self._links:
             target.parent.mkdir(parents=True, exist_ok=True)
@@ -97,13 +115,9 @@ class RootFs:
             upper, work = own / "upper", own / "work"
             for directory in (upper, work):
                 directory.mkdir(mode=0o755, parents=True, exist_ok=True)
-            top = self.stack(layers).find("")
-            if top is not None:
-                os.chmod(upper, stat.S_IMODE(top[1].st_mode))
-                os.chown(upper, top[1].st_uid, top[1].st_gid)
-            lower = ["/"] if host else [f"{name}/fs" for name in reversed(layers)]
-            lower = lower or [self._empty_layer()]
-            _overlay(str(self._store.layers_dir), lower, str(target), str(upper), str(work))
+            _own_root(upper, self.stack(layers), users)
+            base, lower = self._lower(layers)
+            _overlay(base, lower or [self._empty_layer()], str(target), str(upper), str(work), _namespace(users))
         elif host:
             mounts.bind("/", str(target))
         else:
@@ -120,14 +134,20 @@ class RootFs:
         """Copies leave as much of the disk free as pulls do."""
         return Budget(self._store.limits, str(directory))
 
-    def prepare_read_only(self, layers: Sequence[str], target: Path) -> None:
-        """Mount the layers read-only at `target`. Raises OSError, ImageError."""
+    def _lower(self, layers: Sequence[str]) -> tuple[str, list[str]]:
+        """Lower directories, topmost first, and the directory that their paths begin in."""
+        if tuple(layers) == (HOST_LAYER,):
+            return "/", ["."]
+        return str(self._store.layers_dir), [f"{name}/fs" for name in reversed(layers)]
+
+    def prepare_read_only(self, layers: Sequence[str], target: Path, users: PodUsers | None = None) -> None:
+        """Mount the layers read-only at `target`, with the users of a pod. Raises OSError, ImageError."""
         target.mkdir(parents=True, exist_ok=True)
         if self.overlay:
-            lower = [f"{name}/fs" for name in reversed(layers)]
+            base, lower = self._lower(layers)
             # overlayfs wants two layers when none is writable.
             lower += [self._empty_layer(suffix) for suffix in ("", ".2")[: max(0, 2 - len(lower))]]
-            _overlay(str(self._store.layers_dir), lower, str(target))
+            _overlay(base, lower, str(target), namespace=_namespace(users))
         elif not any(target.iterdir()):
             copying = target.with_name(f"{target.name}.copying")
             copy_all(self._store.stack(layers), copying, self._budget(target.parent))
@@ -166,8 +186,28 @@ class RootFs:
             remove_tree(target)
 
 
-def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "", work: str = "") -> None:
+def _namespace(users: PodUsers | None) -> str:
+    return "" if users is None else users.namespace
+
+
+def _own_root(upper: Path, stack: Stack, users: PodUsers | None) -> None:
+    """Give the writable layer's root the mode and the owners that the image's has."""
+    top = stack.find("")
+    uid, gid = (top[1].st_uid, top[1].st_gid) if top is not None else (0, 0)
+    if top is not None:
+        os.chmod(upper, stat.S_IMODE(top[1].st_mode))
+    if users is not None:
+        uid, gid = users.ids.on_machine(uid), users.ids.on_machine(gid)
+    if top is not None or users is not None:
+        os.chown(upper, uid, gid)
+
+
+def _overlay(
+    directory: str, lower: Sequence[str], target: str, upper: str = "", work: str = "", namespace: str = ""
+) -> None:
     """Mount an overlayfs; read-only without `upper`.
+
+    `namespace`: the path of a user namespace, with whose IDs the layers in `directory` appear.
 
     `lower`, topmost first, may be relative to `directory`: absolute paths of many layers are too long for mount(2).
     Where relative ones are too long, too, the numbers of open descriptors are the layers' names.
@@ -175,8 +215,11 @@ def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "",
     own = f",upperdir={upper},workdir={work}" if upper else ""
 
     def work_in_directory() -> None:
-        unshare(CLONE_FS)
+        syscalls.unshare(CLONE_FS)
         os.chdir(directory)
+        mount()
+
+    def mount() -> None:
         with contextlib.ExitStack() as stack:
             names = lower
             if len(":".join(lower)) + len(own) > _OPTIONS_BYTES:
@@ -185,7 +228,46 @@ def _overlay(directory: str, lower: Sequence[str], target: str, upper: str = "",
                 os.chdir("/proc/thread-self/fd")
             mounts.mount("overlay", target, "overlay", f"lowerdir={':'.join(names)}{own}")
 
-    in_thread(work_in_directory)
+    if namespace:
+        _mount_mapped(directory, target, namespace, mount)
+    else:
+        in_thread(work_in_directory)
+
+
+def _mount_mapped(directory: str, target: str, namespace: str, mount: Callable[[], None]) -> None:
+    """Have `mount` work in a mapped copy of `directory`, and attach what it mounts at `target`.
+
+    overlayfs takes layers from an attached mount only. So the copy is attached in a mount namespace of the thread's
+    own, which ends with it: a kill leaves nothing.
+    """
+
+    def work() -> int:
+        syscalls.unshare(syscalls.NEW["mount"])
+        syscalls.mount("", "/", "", syscalls.MS_SLAVE | syscalls.MS_REC)
+        users, tree = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC), syscalls.open_tree(directory, recursive=False)
+        try:
+            syscalls.map_ids(tree, users, directory)
+            _attach(tree, target)
+        finally:
+            os.close(users)
+            os.close(tree)
+        os.chdir(target)
+        mount()
+        return syscalls.open_tree(target, recursive=False)
+
+    made = in_thread(work)
+    try:
+        _attach(made, target)
+    finally:
+        os.close(made)
+
+
+def _attach(tree: int, target: str) -> None:
+    place = os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        syscalls.move_mount(tree, place, target)
+    finally:
+        os.close(place)
 
 
 def _opened(directory: str, stack: contextlib.ExitStack) -> int:

@@ -10,6 +10,7 @@ from collections.abc import Sequence
 
 from actors.runtime.helper import commands
 from actors.runtime.helper.commands import Failed, Options, describe
+from actors.runtime.helper.held_namespaces import hold
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.kernel.features import features
 from actors.runtime.helper.plan import BadBundle
@@ -49,6 +50,9 @@ def main(arguments: Sequence[str]) -> int:
     command, id_ = (*rest, "", "")[:2]
     if command == "features":
         print(json.dumps(features()))
+        return 0
+    if command == "hold-namespaces":
+        hold(rest[1:])
         return 0
     options = Options(
         mode=given["mode"],

@@ -16,7 +16,7 @@ from actors.runtime.helper.kernel.syscalls import setns_of
 T = TypeVar("T")
 
 CLONE_FS = 0x00000200
-PROC_NAMES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid"}
+PROC_NAMES = {"network": "net", "ipc": "ipc", "uts": "uts", "pid": "pid", "user": "user"}
 """Name in /proc/PID/ns by OCI's name."""
 
 

@@ -1,7 +1,8 @@
 """A sandbox's namespaces: a thread creates them and a bind mount keeps each, so that no process has to live for them.
 
-Covers net, ipc and uts, and their setup: loopback, host name, sysctls. A shared pid namespace needs a first process
-(sandboxes/pause.py). CRI-O's pinns works the same way.
+Covers net, ipc and uts, and their setup: loopback, host name, sysctls. A user namespace needs a process of its own
+(oci/user_namespaces.py), and a shared pid namespace a first process (sandboxes/pause.py). CRI-O's pinns works the same
+way.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from actors._host.files import mounts
-from actors.runtime.helper.kernel.syscalls import NEW, unshare
+from actors.runtime.helper.kernel.syscalls import NEW, become_user, setns, unshare
 from actors.runtime.model.namespace_threads import PROC_NAMES, in_thread
 
 _OF_IPC = tuple(
@@ -26,31 +27,40 @@ _OF_IPC = tuple(
 _SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 1
 
 
-def make(directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[str, str]) -> dict[str, str]:
+def make(
+    directory: Path, kinds: Iterable[str], hostname: str, sysctls: Mapping[str, str], *, holder: int = 0, root: int = 0
+) -> dict[str, str]:
     """Create namespaces pinned in `directory` and return path by kind. Raises OSError, also for a sysctl that cannot be
-    set."""
+    set.
+
+    `holder`: the pid of a process that has them, with their user namespace, which is pinned, too. `root`: the machine's
+    ID of the root in there.
+    """
     wanted = list(kinds)
     if foreign := [name for name in sysctls if namespace_of(name) not in wanted]:
         raise OSError(errno.EPERM, f"cannot set sysctl {foreign[0]}: it would be set for the machine, not for the pod")
     if not wanted:
         return {}
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
-    pins = {kind: str(directory / kind) for kind in wanted}
+    pins = {kind: str(directory / kind) for kind in ([*wanted, "user"] if holder else wanted)}
+    source = f"/proc/{holder or 'thread-self'}/ns"
 
     def work() -> None:
         flags = 0
         for kind in wanted:
-            flags |= NEW[kind]
+            if holder:
+                setns(f"{source}/{PROC_NAMES[kind]}")
+            else:
+                flags |= NEW[kind]
         unshare(flags)
         if "uts" in wanted:
             socket.sethostname(hostname)
         if "network" in wanted:
             _bring_up("lo")
-        for name, value in sysctls.items():
-            _set_sysctl(name, value)
         for kind, pin in pins.items():
             Path(pin).touch(mode=0o600)
-            mounts.bind(f"/proc/thread-self/ns/{PROC_NAMES[kind]}", pin)
+            mounts.bind(f"{source}/{PROC_NAMES[kind]}", pin)
+        _set_sysctls(sysctls, root)
 
     in_thread(work)
     return pins
@@ -111,6 +121,25 @@ def namespace_of(name: str) -> str:
 def _path_of(name: str) -> str:
     # sysctl(8) separates by `/` or `.`; a component that contains the other character has the two exchanged.
     return name if "/" in name.split(".", 1)[0] else name.translate(str.maketrans("./", "/."))
+
+
+def _set_sysctls(sysctls: Mapping[str, str], root: int) -> None:
+    """Set the sysctls of this thread's namespaces; afterwards the thread may do nothing else. Raises OSError.
+
+    Linux 6.9 lets the root of the ipc namespace's user namespace alone set those of ipc, older kernels the machine's.
+    """
+    denied: dict[str, str] = {}
+    for name, value in sysctls.items():
+        try:
+            _set_sysctl(name, value)
+        except PermissionError:
+            if not root:
+                raise
+            denied[name] = value
+    if denied:
+        become_user(root)
+        for name, value in denied.items():
+            _set_sysctl(name, value)
 
 
 def _set_sysctl(name: str, value: str) -> None:

@@ -79,6 +79,8 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
     volumes: tuple[ImageVolume, ...] = ()
     declared: tuple[str, ...] = ()
     """Paths in the container of its image's VOLUMEs."""
+    shown: tuple[ShownMount, ...] = ()
+    """Its bind mounts, in the order of config.json, if the pod has users of its own."""
     finished: Finished | None = None
 
 
@@ -92,6 +94,19 @@ class ImageVolume(msgspec.Struct, frozen=True, kw_only=True):
     """Path in the image to mount, with links resolved; empty for the whole image."""
     image_id: str = ""
     """Empty in records of older versions."""
+
+
+class ShownMount(msgspec.Struct, frozen=True, kw_only=True):
+    """A mount of a container whose pod has users of its own (filesystems/shown_mounts.py)."""
+
+    source: str
+    """Path on the machine."""
+    mapped: bool
+    """Its files appear with the pod's IDs."""
+    recursive: bool
+    """With the mounts below it."""
+    follows: bool
+    """Later mounts of the machine appear, too."""
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):

@@ -13,6 +13,7 @@ from typing import Generic, TypeVar
 
 from actors.runtime.model.errors import AtEnd, RpcError, not_found, unmet
 from actors.runtime.model.records import ContainerRecord, SandboxRecord, Started
+from actors.runtime.model.user_mapping import PodUsers, mapping_of
 from proto.cri import api_pb2 as pb
 
 MOST_EVENTS = 1000
@@ -33,6 +34,12 @@ class Sandbox:
     def state(self) -> pb.PodSandboxState.ValueType:
         """Ready until it is stopped."""
         return pb.SANDBOX_NOTREADY if self.record.stopped else pb.SANDBOX_READY
+
+    @property
+    def users(self) -> PodUsers | None:
+        """The users of a pod with a user namespace of its own."""
+        ids = mapping_of(self.config.linux.security_context.namespace_options)
+        return None if ids is None else PodUsers(ids, self.record.namespaces["user"])
 
     @property
     def key(self) -> str:

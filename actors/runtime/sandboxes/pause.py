@@ -24,9 +24,11 @@ from actors.runtime.helper.cgroups import name_of
 from actors.runtime.helper.kernel import seccomp
 from actors.runtime.model import processes
 from actors.runtime.model.records import read_started
+from actors.runtime.model.user_mapping import PodUsers, UserMapping
 from actors.runtime.oci.runtime import LOG, last_error
 from actors.runtime.oci.spec.build import cgroups_path
 from actors.runtime.oci.spec.seccomp import default_seccomp
+from actors.runtime.oci.spec.shown import through_places
 
 OOM_SCORE_ADJ = -998
 """The kubelet's value for sandboxes: with this process the whole pod would end."""
@@ -50,8 +52,10 @@ class Pause:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def start(self, id_: str, directory: Path, cgroup_parent: str, pins: Mapping[str, str]) -> int:
-        """Start a pause process in the pod's namespaces `pins`, path by kind; return its pid.
+    def start(
+        self, id_: str, directory: Path, cgroup_parent: str, pins: Mapping[str, str], users: UserMapping | None = None
+    ) -> int:
+        """Start a pause process in the pod's namespaces `pins`, path by kind, with its users; return its pid.
 
         Raises OSError, MonitorError.
         """
@@ -60,7 +64,9 @@ class Pause:
         fifo = directory / _FIFO
         os.mkfifo(fifo)
         os.chmod(fifo, 0o444)
-        spec = specification(self._root(), fifo, cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj), pins)
+        spec = specification(self.root(), fifo, cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj), pins)
+        if users is not None:
+            self.show(id_, spec, PodUsers(users, pins["user"]))
         if seccomp.available():
             spec["linux"]["seccomp"] = default_seccomp(())
         (directory / "config.json").write_bytes(msgspec.json.encode(spec))
@@ -77,7 +83,14 @@ class Pause:
             raise MonitorError("the pod's pause process ended at once")
         return started.pid
 
-    def _root(self) -> Path:
+    def show(self, id_: str, spec: dict[str, Any], users: PodUsers) -> None:
+        """Make the mounts of a specification for a pod with users of its own. Raises OSError."""
+        places = through_places(spec["mounts"], lambda number: str(self._engine.shown.place(id_, number)))
+        self._engine.shown.prepare(id_, users, Path(spec["root"]["path"]), places)
+        spec["root"]["path"] = str(self._engine.shown.root(id_))
+        spec["linux"] |= {"uidMappings": users.ids.to_oci(), "gidMappings": users.ids.to_oci()}
+
+    def root(self) -> Path:
         """Make its root directory: mount points, and links for the machine's programs."""
         root = self._engine.run / "pause"
         root.mkdir(mode=0o755, exist_ok=True)

@@ -20,7 +20,7 @@ import msgspec
 from actors._host.files import mounts
 from actors.runtime.containers.bundle import hostname_of
 from actors.runtime.containers.containers import Containers
-from actors.runtime.containers.pod_limits import require_machine_users
+from actors.runtime.containers.pod_limits import pod_users
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.model import namespaces
@@ -28,7 +28,9 @@ from actors.runtime.model.disk import remove_tree
 from actors.runtime.model.errors import RpcError, invalid, not_found
 from actors.runtime.model.records import ETC_FILES, SandboxRecord, new_id
 from actors.runtime.model.state import Sandbox
+from actors.runtime.model.user_mapping import mapping_of
 from actors.runtime.network.api import Network, NetworkError
+from actors.runtime.oci import user_namespaces
 from actors.runtime.sandboxes.pause import Pause
 from proto.cri import api_pb2 as pb
 
@@ -59,7 +61,7 @@ class Sandboxes:
         if not config.metadata.name or not config.metadata.uid:
             raise invalid("a pod sandbox needs a name and a UID in its metadata")
         options = config.linux.security_context.namespace_options
-        require_machine_users(options)
+        pod_users(options, self._engine.users_problem)
         record = SandboxRecord(
             id=new_id(),
             config=config.SerializeToString(),
@@ -110,12 +112,18 @@ class Sandboxes:
             return namespaces.make(self._engine.pins_of(id_), [], "", sysctls), 0
         kinds = [] if options.network == pb.NODE else ["network", "uts"]
         kinds += [] if options.ipc == pb.NODE else ["ipc"]
-        pins = namespaces.make(self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls)
+        users = mapping_of(options)
+        with user_namespaces.held(users, kinds) if users is not None else contextlib.nullcontext(0) as holder:
+            root = users.first if users is not None else 0
+            pins = namespaces.make(
+                self._engine.pins_of(id_), kinds, hostname_of(sandbox), sysctls, holder=holder, root=root
+            )
         if options.ipc != pb.NODE:
-            mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}", _SHM_FLAGS)
+            owner = f",uid={users.first},gid={users.first}" if users is not None else ""
+            mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}{owner}", _SHM_FLAGS)
         if options.pid != pb.POD:
             return pins, 0
-        pause_pid = self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent, pins)
+        pause_pid = self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent, pins, users)
         return pins | {"pid": f"/proc/{pause_pid}/ns/pid"}, pause_pid
 
     def _write_files(self, sandbox: Sandbox, directory: Path) -> None:
@@ -213,6 +221,7 @@ class Sandboxes:
         with contextlib.suppress(FileNotFoundError):
             shm.rmdir()
         namespaces.release(self._engine.pins_of(id_))
+        self._engine.shown.remove(id_)
 
     def _undo(self, sandbox: Sandbox) -> None:
         """Clean up after a failed RunPodSandbox.

@@ -85,7 +85,9 @@ class RuntimeService:
                 "config": msgspec.json.encode(config).decode(),
                 "runtime": msgspec.json.encode(self._about).decode(),
             }
-        features = pb.RuntimeHandlerFeatures(recursive_read_only_mounts=True, user_namespaces=False)
+        features = pb.RuntimeHandlerFeatures(
+            recursive_read_only_mounts=True, user_namespaces=not self._engine.users_problem
+        )
         return pb.StatusResponse(
             status=pb.RuntimeStatus(conditions=[runtime, network]),
             info=info,

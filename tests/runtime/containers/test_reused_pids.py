@@ -290,3 +290,19 @@ def test_delete_kills_what_a_daemon_began_after_the_exit(tmp_path: Path) -> None
         leader.stdout.close()
         for pid, ticks in began.items():
             state.send_signal(pid, ticks, signal.SIGKILL)
+
+
+def test_look_at_a_command_reaps_no_oci_runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command may end within the look. The reader of its output opens the OCI runtime by its pid afterwards."""
+    command = ExecCommand(engine_of(tmp_path, Oci(os.getpid(), ENDED)), CONTAINER, ("true",), tty=False)
+    with subprocess.Popen(command.line) as oci:
+
+        def end_meanwhile(_: int, __: int) -> str:
+            os.waitid(os.P_PID, oci.pid, os.WEXITED | os.WNOWAIT)
+            return "1"
+
+        wait_for(command.pid_file.exists)
+        monkeypatch.setattr("actors.runtime.containers.exec_command.ticks_of_child", end_meanwhile)
+        assert command.process(oci) is None
+        os.close(os.pidfd_open(oci.pid))
+    command.remove_files()

@@ -131,12 +131,19 @@ def test_target_is_a_container_of_the_same_pod(critest: Critest, pod: Pod) -> No
 
 
 @pytest.mark.parametrize("mode", [pb.POD, pb.CONTAINER, pb.TARGET])
-def test_user_namespace_is_refused_to_pods_and_containers(critest: Critest, pod: Pod, mode: Any) -> None:
+def test_user_namespace_only_where_status_offers_it(critest: Critest, pod: Pod, mode: Any) -> None:
     mapped = [pb.IDMapping(host_id=100000, container_id=0, length=65536)]
-    wanted = options(userns_options=pb.UserNamespace(mode=mode, uids=mapped, gids=mapped))
-    for call in (critest.pod, lambda **context: critest.create(pod, **context)):
-        with pytest.raises(grpc.RpcError, match="user namespaces are not supported"):
-            call(context={"namespace_options": wanted})
+    wanted = {"namespace_options": options(userns_options=pb.UserNamespace(mode=mode, uids=mapped, gids=mapped))}
+    offered = critest.runtime.Status(pb.StatusRequest(), timeout=CALL_S).runtime_handlers[0].features.user_namespaces
+    if mode == pb.POD and offered:
+        own = critest.pod(context=wanted)
+        container = critest.run(own, context=wanted)
+        assert critest.exec(container, "cat", "/proc/self/uid_map").out.split() == ["0", "100000", "65536"]
+    else:
+        with pytest.raises(grpc.RpcError, match=r"user namespaces are not supported|userns_options.mode is"):
+            critest.pod(context=wanted)
+    with pytest.raises(grpc.RpcError, match=r"user namespaces are not|of the container differs|userns_options.mode is"):
+        critest.create(pod, context=wanted)
     assert critest.create(pod, context={"namespace_options": options(userns_options=pb.UserNamespace(mode=pb.NODE))})
 
 

@@ -34,6 +34,7 @@ PROC_MAGIC, DEVPTS_MAGIC = 0x9FA0, 0x1CD1
 _AT_FDCWD, _AT_EMPTY_PATH, _AT_RECURSIVE = -100, 0x1000, 0x8000
 _OPEN_TREE_CLONE, _OPEN_TREE_CLOEXEC = 1, os.O_CLOEXEC
 _MOVE_EMPTY_PATHS = 0x4 | 0x40
+_MOUNT_ATTR_IDMAP = 0x00100000
 _FSCONFIG_SET_FLAG, _FSCONFIG_SET_STRING, _FSCONFIG_CMD_CREATE = 0, 1, 6
 # These numbers are the same on all architectures since Linux 5.2. pivot_root is older, and its number differs.
 _OPEN_TREE, _MOVE_MOUNT, _FSOPEN, _FSCONFIG, _FSMOUNT = 428, 429, 430, 431, 432
@@ -41,6 +42,7 @@ _CLOSE_RANGE, _OPENAT2, _PIDFD_GETFD, _MOUNT_SETATTR = 436, 437, 438, 442
 _OPENAT2_TRIES = 64
 """openat2 returns EAGAIN when a rename or a mount elsewhere interferes."""
 _PIVOT_ROOT = {"x86_64": 155, "aarch64": 41, "riscv64": 41, "ppc64le": 203, "s390x": 217, "armv7l": 218}
+_SETRESUID = {"x86_64": 117, "aarch64": 147, "riscv64": 147, "ppc64le": 164, "s390x": 208, "armv7l": 208}
 _BPF = {"x86_64": 321, "aarch64": 280, "riscv64": 280, "ppc64le": 361, "s390x": 351, "armv7l": 386}
 _KEYCTL = {"x86_64": 250, "aarch64": 219, "riscv64": 219, "ppc64le": 271, "s390x": 280, "armv7l": 311}
 _KEYCTL_JOIN_SESSION_KEYRING = 1
@@ -158,6 +160,12 @@ def set_attributes(path: str, attributes: int, *, fd: int = -1, recursive: bool,
     _check(code, path)
 
 
+def map_ids(fd: int, namespace: int, about: str) -> None:
+    """mount_setattr(2): show the files of the detached mount `fd` with the IDs of a user namespace. Linux 5.12."""
+    what = (ctypes.c_uint64 * 4)(_MOUNT_ATTR_IDMAP, 0, 0, namespace)
+    _check(_libc.syscall(_MOUNT_SETATTR, fd, b"", _AT_EMPTY_PATH, what, ctypes.c_size_t(32)), about)
+
+
 def pivot_root() -> None:
     """Make the working directory the root, and unmount the old root.
 
@@ -209,6 +217,12 @@ def close_all(*keep: int) -> None:
 def prctl(option: int, *arguments: int) -> None:
     """Change an attribute of this process."""
     _check(_libc.prctl(option, *arguments, *[0] * (4 - len(arguments))), f"prctl {option}")
+
+
+def become_user(uid: int) -> None:
+    """Give this thread an effective user, and no effective capability. os.seteuid would give it to all threads."""
+    same = ctypes.c_uint(0xFFFFFFFF)
+    _check(_libc.syscall(_SETRESUID[os.uname().machine], same, ctypes.c_uint(uid), same), f"user {uid}")
 
 
 def set_capabilities(effective: int, permitted: int, inheritable: int) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from actors.runtime.images.manifest import Execution
+from actors.runtime.model.user_mapping import UserMapping
 from actors.runtime.oci.spec import mounts, security
 from actors.runtime.oci.spec.users import User
 from proto.cri import api_pb2 as pb
@@ -53,6 +54,8 @@ class Place:
     """Directory on the machine of each VOLUME of the image, by its path in the container."""
     masked: tuple[str, ...] = ()
     """Paths to mask besides CRI's."""
+    users: UserMapping | None = None
+    """The users of a pod that has a user namespace of its own."""
 
 
 def specification(
@@ -71,6 +74,11 @@ def specification(
         "cgroupsPath": cgroups_path(place.cgroup_parent, place.container_id, machine),
     }
     devices, rules = _devices(config, context)
+    made = mounts.mounts(config, place.files, place.images, place.declared, unified=machine.unified, users=place.users)
+    if place.users is not None:
+        linux |= {"uidMappings": place.users.to_oci(), "gidMappings": place.users.to_oci()}
+        devices, bound = security.bound_devices(devices, config.devices)
+        made += [mounts.of_device(path, source) for path, source in bound.items()]
     linux["resources"]["devices"] = rules
     if devices:
         linux["devices"] = devices
@@ -87,7 +95,7 @@ def specification(
         "ociVersion": "1.0.2",
         "root": {"path": place.rootfs, "readonly": context.readonly_rootfs},
         "process": _process(config, image, user, place, machine) | {"capabilities": capabilities},
-        "mounts": mounts.mounts(config, place.files, place.images, place.declared, unified=machine.unified),
+        "mounts": made,
         "annotations": {"io.kubernetes.cri.container-name": config.metadata.name},
         "linux": linux,
     }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from actors.runtime.helper.plan import covers_proc
+from actors.runtime.model.user_mapping import UserMapping
 from proto.common.machine.mountinfo import Mount
 from proto.cri import api_pb2 as pb
 
@@ -47,20 +48,29 @@ def mounts(
     declared: Mapping[str, str],
     *,
     unified: bool,
+    users: UserMapping | None = None,
 ) -> list[dict[str, Any]]:
     """The mounts of the specification. Raises BadMount.
 
     `unified`: cgroup v2. `images`: path of an image's files on the machine, by index of the mount. `declared`: the
-    directory on the machine of each VOLUME of the container's image, by its path in the container.
+    directory on the machine of each VOLUME of the container's image, by its path in the container. `users`: the pod's,
+    if it has a user namespace of its own.
     """
+    mapping = _mapping(users)
     privileged = config.linux.security_context.privileged
     asked = {mount.container_path.rstrip("/") or "/" for mount in config.mounts} | declared.keys()
     made = _kernel_mounts(privileged=privileged, unified=unified)
     made = [one for one in made if one["destination"] not in asked or one["destination"] in ("/proc", "/dev")]
     # Sorted with the others, as in containerd: a mount at /etc must not hide the pod's resolv.conf.
-    inside = [one for one in _sandbox_mounts(files, config) if one["destination"] not in asked]
-    inside += [_asked_mount(mount, images.get(index, "")) for index, mount in enumerate(config.mounts)]
-    inside += [_mount(path, "bind", "rbind", "rprivate", "rw", source=source) for path, source in declared.items()]
+    inside = [one for one in _sandbox_mounts(files, config, mapping) if one["destination"] not in asked]
+    for index, mount in enumerate(config.mounts):
+        _require_mapping(mount, f"mounts[{index}]", users)
+        # The layers of an image are mapped already.
+        asked_mapping = mapping if mount.uidMappings and not mount.HasField("image") else {}
+        inside.append(_asked_mount(mount, images.get(index, "")) | asked_mapping)
+    inside += [
+        _mount(path, "bind", "rbind", "rprivate", "rw", source=source) | mapping for path, source in declared.items()
+    ]
     return made + sorted(inside, key=lambda one: depth(one["destination"]))
 
 
@@ -120,6 +130,11 @@ def _mount(destination: str, kind: str, *options: str, source: str = "") -> dict
     return {"destination": destination, "type": kind, "source": source or kind, "options": list(options)}
 
 
+def of_device(path: str, source: str) -> dict[str, Any]:
+    """The mount of a device on the machine."""
+    return _mount(path, "bind", "bind", "rprivate", source=source)
+
+
 def _kernel_mounts(*, privileged: bool, unified: bool) -> list[dict[str, Any]]:
     access = "rw" if privileged else "ro"
     quiet = ("nosuid", "noexec", "nodev")
@@ -133,10 +148,28 @@ def _kernel_mounts(*, privileged: bool, unified: bool) -> list[dict[str, Any]]:
     ]
 
 
-def _sandbox_mounts(files: SandboxFiles, config: pb.ContainerConfig) -> list[dict[str, Any]]:
+def _mapping(users: UserMapping | None) -> dict[str, Any]:
+    """The keys of a mount whose files appear with these users."""
+    return {} if users is None else {"uidMappings": users.to_oci(), "gidMappings": users.to_oci()}
+
+
+def _require_mapping(mount: pb.Mount, field: str, users: UserMapping | None) -> None:
+    """Require no ID mapping, or that of the pod. Raises BadMount."""
+    given = [name for name in ("uidMappings", "gidMappings") if getattr(mount, name)]
+    if given and (users is None or not users.is_in(mount)):
+        whose = "the pod has no user namespace" if users is None else "they are not the pod's in userns_options"
+        raise BadMount(f"cannot map the users of {mount.container_path} by {field}.{given[0]}: {whose}; leave them out")
+    if users is not None and mount.propagation == pb.PROPAGATION_BIDIRECTIONAL:
+        raise BadMount(
+            f"cannot mount {mount.container_path} with {field}.propagation Bidirectional: no mount leaves a pod with "
+            "users of its own; use HostToContainer"
+        )
+
+
+def _sandbox_mounts(files: SandboxFiles, config: pb.ContainerConfig, mapping: dict[str, Any]) -> list[dict[str, Any]]:
     access = "ro" if config.linux.security_context.readonly_rootfs else "rw"
     found = [
-        _mount(destination, "bind", "rbind", "rprivate", access, source=source)
+        _mount(destination, "bind", "rbind", "rprivate", access, source=source) | mapping
         for destination, source in (
             ("/etc/hosts", files.hosts),
             ("/etc/hostname", files.hostname),
@@ -154,8 +187,6 @@ def _asked_mount(mount: pb.Mount, image: str) -> dict[str, Any]:
         raise BadMount(f"cannot mount at {mount.container_path!r}: not an absolute path")
     if covers_proc(mount.container_path, mount.host_path):
         raise BadMount(f"cannot mount at {mount.container_path}: it would hide the container's /proc")
-    if mount.uidMappings or mount.gidMappings:
-        raise BadMount(f"cannot map the users of {mount.container_path}: not supported by this runtime")
     if unknown := [option for option in mount.mount_options if option not in OPTIONS]:
         raise BadMount(f"cannot mount {mount.container_path} with {', '.join(unknown)}; there is {', '.join(OPTIONS)}")
     if mount.HasField("image"):

@@ -151,6 +151,24 @@ def host_devices(devices: Iterable[pb.Device]) -> tuple[list[dict[str, Any]], li
     return found, permissions
 
 
+def bound_devices(
+    described: list[dict[str, Any]], devices: Iterable[pb.Device]
+) -> tuple[list[dict[str, Any]], dict[str, str]]:
+    """The entries of linux.devices that a container with a user namespace may have, and the other devices.
+
+    Those are paths on the machine by path in the container. There an OCI runtime makes no device: it mounts the
+    machine's device of the same path, which may be another one.
+    """
+    renamed = {
+        name: path
+        for device in devices
+        for path, name in _below(os.path.realpath(device.host_path), device.container_path or device.host_path)
+        if name != path
+    }
+    kept = [one for one in described if one["path"] not in renamed]
+    return kept, {one["path"]: renamed[one["path"]] for one in described if one["path"] in renamed}
+
+
 def all_devices() -> list[dict[str, Any]]:
     """Every device of the machine, for privileged containers."""
     skipped = ("/dev/pts", "/dev/shm", "/dev/mqueue", "/dev/fd", "/dev/console", "/dev/.udev", "/dev/ptmx")

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from actors.runtime.images.manifest import Execution
+from actors.runtime.model.user_mapping import UserMapping
 from actors.runtime.oci.spec.build import BadContainer, Machine, Place, arguments, environment, resources, specification
 from actors.runtime.oci.spec.mounts import (
     MOST_DECLARED,
@@ -341,3 +342,52 @@ def test_pause_processes_share_a_root_but_no_dev(tmp_path: Path) -> None:
     """runc makes links in /dev, and fails when another runc has made them."""
     mounts = pause.specification(tmp_path, tmp_path / "fifo", "/pods/c1", 0, {})["mounts"]
     assert [one["type"] for one in mounts if one["destination"] == "/dev"] == ["tmpfs"]
+
+
+POD_USERS = UserMapping(65_536, 65_536)
+IDS = [pb.IDMapping(host_id=65_536, container_id=0, length=65_536)]
+
+
+def test_users_of_the_pod_are_in_the_specification() -> None:
+    config = container()
+    config.mounts.append(pb.Mount(host_path="/v", container_path="/v", uidMappings=IDS, gidMappings=IDS))
+    config.mounts.append(pb.Mount(host_path="/plain", container_path="/plain"))
+    made = spec(
+        config, namespaces=NAMESPACES | {"user": "/ns/user"}, users=POD_USERS, declared={"/data": "/c/volumes/0"}
+    )
+    assert {"type": "user", "path": "/ns/user"} in made["linux"]["namespaces"]
+    assert made["linux"]["uidMappings"] == made["linux"]["gidMappings"] == POD_USERS.to_oci()
+    mapped = {one["destination"] for one in made["mounts"] if one.get("uidMappings") == POD_USERS.to_oci()}
+    assert mapped == {"/v", "/data", "/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
+    plain = spec(container())
+    assert "uidMappings" not in plain["linux"]
+    assert not any("uidMappings" in one for one in plain["mounts"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "users", "message"),
+    [
+        ({"uidMappings": IDS, "gidMappings": IDS}, None, r"mounts\[0\].uidMappings: the pod has no user namespace"),
+        ({"gidMappings": IDS}, POD_USERS, r"mounts\[0\].gidMappings: they are not the pod's"),
+        ({"uidMappings": IDS * 2, "gidMappings": IDS}, POD_USERS, r"mounts\[0\].uidMappings: they are not the pod's"),
+        ({"propagation": pb.PROPAGATION_BIDIRECTIONAL}, POD_USERS, r"mounts\[0\].propagation Bidirectional"),
+    ],
+)
+def test_mount_with_other_users_is_refused(changes: Any, users: UserMapping | None, message: str) -> None:
+    config = container()
+    config.mounts.append(pb.Mount(host_path="/v", container_path="/v", **changes))
+    with pytest.raises(BadMount, match=message):
+        spec(config, users=users)
+
+
+def test_device_of_another_path_is_mounted_in_a_user_namespace() -> None:
+    config = container()
+    config.devices.append(pb.Device(host_path="/dev/zero", container_path="/dev/mine", permissions="r"))
+    config.devices.append(pb.Device(host_path="/dev/full", container_path="/dev/full", permissions="r"))
+    made = spec(config, users=POD_USERS)
+    assert [one["path"] for one in made["linux"]["devices"]] == ["/dev/full"]
+    (bound,) = [one for one in made["mounts"] if one["destination"] == "/dev/mine"]
+    assert (bound["type"], bound["source"]) == ("bind", "/dev/zero")
+    rules = made["linux"]["resources"]["devices"]
+    assert {"allow": True, "type": "c", "major": 1, "minor": 5, "access": "r"} in rules
+    assert len(spec(config)["linux"]["devices"]) == 2
