@@ -82,6 +82,7 @@ class Execution:
                     pipe = os.pipe2(os.O_CLOEXEC)
                     theirs.append(pipe[bool(target)])
                     ours[kind] = pipe[not target]
+                    self._command.give(theirs[-1])
                     os.set_blocking(ours[kind], False)
                 else:
                     theirs.append(os.open(os.devnull, os.O_RDWR | os.O_CLOEXEC))

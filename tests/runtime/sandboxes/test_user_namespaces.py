@@ -249,7 +249,9 @@ def test_output_may_be_opened_again(cri: Cri, tmp_path: Path) -> None:
 
 def test_sessions_have_the_pods_users(cri: Cri) -> None:
     container = run(cri, pod(cri, "sessions"), container_config(["sleep", "1000"]))
-    told = SpdySession(exec_url(cri, container, "head -1 /proc/self/uid_map; exit 7"), V4, "stdout", "stderr").finish()
+    script = "head -1 /proc/self/uid_map >/dev/stdout; echo err >/dev/stderr; exit 7"
+    told = SpdySession(exec_url(cri, container, script), V4, "stdout", "stderr").finish()
+    assert told["stderr"] == b"err\n"
     assert (told["stdout"].split()[1], exit_code_of(told["error"])) == (str(FIRST).encode(), 7)
     typed = SpdySession(exec_url(cri, container, "sh", stdin=True, tty=True), V4, "stdin", "stdout", "resize")
     typed.wait(lambda: b"#" in typed.said["stdout"] or b"$" in typed.said["stdout"])
