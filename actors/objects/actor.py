@@ -162,9 +162,8 @@ class ObjectManager(Actor):
         """Take the references of pods, from pod_workers."""
         self._use_api(self.users.set(message.pods, full=message.full))
         if self.api is not None:
-            gone = [one.pod_uid for one in message.pods if not one.refs]
-            self.api.issuer.forget(gone)
-            self.api.certificates.forget(gone)
+            self.api.issuer.forget(one.pod_uid for one in message.pods if not one.refs)
+            self.api.certificates.keep(self.users)
 
     @handles(GetObjects)
     def on_get_objects(self, request: GetObjects) -> Objects | Coroutine[Any, None, Objects]:
@@ -212,6 +211,8 @@ class ObjectManager(Actor):
         """Answer with a pod's certificate. Refused NotIssued and CertificateFailed, always so without an API server."""
         if self.api is None or not self.settings.pod_certificate_request:
             raise Refused("CertificateFailed", "there is no API server, or the gate is off", retry=False)
+        if request.pod_uid not in self.users:  # it has been removed, or pod_workers is still to tell of it
+            raise Refused("NotIssued", f"pod {request.namespace}/{request.pod_name} is not known; asking again")
         return await self.api.certificates.get(request)
 
     @handles(SetCsiDrivers)

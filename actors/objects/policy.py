@@ -139,6 +139,9 @@ class Users:
     def __len__(self) -> int:
         return len(self._pods)
 
+    def __contains__(self, uid: object) -> bool:
+        return uid in self._pods
+
     def set(self, pods: Iterable[PodObjects], *, full: bool) -> frozenset[ObjectRef]:
         """Update the references of pods; `full` replaces all. Return the references that a pod did not have before."""
         new: set[ObjectRef] = set()

@@ -126,8 +126,8 @@ class GetPodCertificate(Request[PodCertificate], frozen=True, kw_only=True):
     """From volume: the certificate of a podCertificate source of a projected volume (KEP-4317). Hashable.
 
     The first request creates a PodCertificateRequest. It is answered once the signer has issued the certificate.
-    Refused: `NotIssued` (retry) when that takes some seconds, `CertificateFailed` on an API error (retry) or when the
-    signer has denied it. A repeat is harmless.
+    Refused: `NotIssued` (retry) when that takes some seconds, and for a pod that is gone or that pod_workers has not
+    told of. `CertificateFailed` on an API error (retry), or when the signer has denied it. A repeat is harmless.
     """
 
     namespace: str

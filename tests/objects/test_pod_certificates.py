@@ -34,6 +34,7 @@ WISH = GetPodCertificate(
     namespace="ns", service_account="web", pod_name="p", pod_uid="u1", volume="v", source=0,
     signer_name="example.com/s", key_type="ECDSAP256",
 )  # fmt: skip
+ACCOUNT = ObjectRef(kind="ServiceAccount", namespace="ns", name="web")
 QUICK = """
 from actors.objects import certificates
 from actors.objects.api import pod_certificates
@@ -129,6 +130,13 @@ class World:
 
         return wait_for(found, 20, "an answer of the signer")
 
+    def issued_after_error(self) -> PodCertificate | None:
+        """The certificate; None while it is refused."""
+        try:
+            return self.ask()
+        except Refused:
+            return None
+
     def events(self) -> list[tuple[str, str]]:
         return [(one.reason, one.message) for one in self.process.peers["events"].of(RecordEvent)]
 
@@ -141,6 +149,7 @@ def world(tmp_path: Path, *, gate: bool = True) -> Iterator[World]:
         settings = {"kubeconfig": path, "node_name": "n", "pod_certificate_request": gate}
         with ActorProcess("objects", None, PEERS, prelude=QUICK, **settings) as process:
             wait_for(lambda: process.ask(Describe()).state["api"]["node"], 20, "the Node is read")
+            process.tell(SetPodObjects(pods=(PodObjects(pod_uid="u1", refs=(ACCOUNT,)),)))
             yield World(process, server, signer)
 
 
@@ -209,17 +218,41 @@ def test_error_of_the_api_server_is_told_and_tried_again(one: World) -> None:
     with pytest.raises(Refused, match=r"cannot request the certificate: .*no such signer") as caught:
         one.issued()
     assert caught.value.retry
-    assert one.issued().chain == "CHAIN"
+    with pytest.raises(Refused, match="no such signer"):
+        one.ask()
+    assert not one.signer.requests, "each try costs a key, so a second one comes later"
+    assert wait_for(one.issued_after_error, 20, "the request is created").chain == "CHAIN"
 
 
-def test_removed_pods_certificates_are_dropped(one: World) -> None:
+@pytest.mark.parametrize("account", [{}, {"metadata": None}, {"metadata": {"name": "web"}}])
+def test_account_without_a_uid_is_an_error_and_read_again(one: World, account: dict[str, Any]) -> None:
     one.signer.outcome = issued()
-    account = ObjectRef(kind="ServiceAccount", namespace="ns", name="web")
-    one.process.tell(SetPodObjects(pods=(PodObjects(pod_uid="u1", refs=(account,)),)))
+    one.server.on("GET", "/api/v1/namespaces/ns/serviceaccounts/web", Reply(body=account))
+    with pytest.raises(Refused, match="cannot request the certificate: the ServiceAccount has no UID") as caught:
+        one.issued()
+    assert caught.value.retry
+    assert wait_for(one.issued_after_error, 20, "the request is created").chain == "CHAIN"
+
+
+@pytest.mark.parametrize("removal", [PodObjects(pod_uid="u1", refs=()), None])
+def test_removed_pods_certificates_are_dropped_and_not_requested_again(one: World, removal: PodObjects | None) -> None:
+    one.signer.outcome = issued()
     one.issued()
     assert one.process.ask(Describe()).state["api"]["certificates"] == 1
-    one.process.tell(SetPodObjects(pods=(PodObjects(pod_uid="u1", refs=()),)))
+    one.process.tell(SetPodObjects(pods=(removal,) if removal is not None else (), full=removal is None))
     wait_for(lambda: one.process.ask(Describe()).state["api"]["certificates"] == 0, 20, "it is dropped")
+    with pytest.raises(Refused, match="pod ns/p is not known") as caught:
+        one.ask()
+    assert caught.value.retry, "pod_workers may tell of the pod later"
+    assert one.process.ask(Describe()).state["api"]["certificates"] == 0
+    assert list(one.signer.requests) == ["req-0"]
+
+
+def test_partial_report_of_pods_keeps_the_certificates_of_others(one: World) -> None:
+    one.signer.outcome = issued()
+    found = one.issued()
+    one.process.tell(SetPodObjects(pods=(PodObjects(pod_uid="u2", refs=(ACCOUNT,)),)))
+    assert one.ask() == found
 
 
 def test_without_the_gate_nothing_is_requested(tmp_path: Path) -> None:

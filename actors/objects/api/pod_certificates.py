@@ -10,13 +10,14 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container
 from typing import Any
 
 import msgspec
 
 from actors._base import Actor, Future, Task, first_of
 from actors._events.recorder import Recorder
+from actors._kube import shapes
 from actors._kube.client import KubeClient
 from actors._kube.errors import ApiError
 from actors._kube.reflector import Position
@@ -27,6 +28,7 @@ from actors.objects.api.resources import collection_path, object_path, ref_of
 from actors.objects.api.retry_forbidden import retry_forbidden
 from actors.objects.api.watching import Follow, Followed
 from actors.objects.certificates import Certificate, Pending
+from proto.common.backoff import Backoff
 from proto.pods.objects import GetPodCertificate, ObjectRef, PodCertificate
 from proto.v1 import ObjectReference
 from proto.wire.errors import AskTimeout, Refused
@@ -39,6 +41,8 @@ WAIT_S = 4.0
 """Longest wait of a request for the signer; volume asks again soon."""
 LOOK_AGAIN_S = 30.0
 """Time until volume asks again while a refresh is under way or has failed."""
+CREATE_AGAIN = Backoff(1.0, cap_s=300.0)
+"""From a failed creation to the next. Each one costs a new key, which takes a second of CPU time for RSA4096."""
 
 
 class _Record:
@@ -49,6 +53,10 @@ class _Record:
         self.creation: Task[None] | None = None
         self.error = ""
         """Reason why the last creation failed."""
+        self.failures = 0
+        """Failed creations since the last success."""
+        self.create_at = 0.0
+        """Monotonic time before which no request is created."""
         self.changed: Future[None] = Future()
         """Completed with the next change."""
         self.reported: set[str] = set()
@@ -100,10 +108,9 @@ class PodCertificates:
             await first_of(record.changed, pause)
         pause.cancel()
 
-    def forget(self, uids: Iterable[str]) -> None:
-        """Drop the certificates of removed pods."""
-        gone = frozenset(uids)
-        for request in [one for one in self._records if one.pod_uid in gone]:
+    def keep(self, uids: Container[str]) -> None:
+        """Drop the certificates of all other pods: they have been removed."""
+        for request in [one for one in self._records if one.pod_uid not in uids]:
             record = self._records.pop(request)
             if record.creation is not None:
                 record.creation.cancel()
@@ -124,7 +131,8 @@ class PodCertificates:
             self._requests = Followed(KIND, Position(collection_path(KIND), selector), self._changed)
             self._requests.begin(self._follow)
         under_way = record.creation is not None and not record.creation.done()
-        if not under_way and record.certificate.is_due(time.time()):
+        may_create = not under_way and time.monotonic() >= record.create_at
+        if may_create and record.certificate.is_due(time.time()):
             record.error = ""
             record.creation = self._actor.spawn(self._create(request, record), "request pod certificate")
 
@@ -133,9 +141,12 @@ class PodCertificates:
             name, key = await self._created(request)
         except (ApiError, AskTimeout, pki.PkiError, OSError, ValueError) as error:
             record.error = f"cannot request the certificate: {error}"
+            record.failures += 1
+            record.create_at = time.monotonic() + CREATE_AGAIN.delay_s(record.failures)
             log.warning("cannot request a certificate of %s for pod %s/%s: %s; volume asks again",
                         request.signer_name, request.namespace, request.pod_name, error)  # fmt: skip
         else:
+            record.failures = 0
             record.certificate = certificates.requested(record.certificate, name, key, time.time(), random.random())
             self._look(request, record)
         record.notify()
@@ -146,15 +157,17 @@ class PodCertificates:
         found = await retry_forbidden(
             self._actor, lambda: self._client.request("GET", object_path(account), timeout_s=CALL_S)
         )
+        account_uid = _uid("ServiceAccount", found)
         node = self._node()
         if node is None:
             raise ValueError("this node's Node has not been read yet")
+        node_uid = _uid("Node", node)
         made = await self._actor.blocking(pki.DEADLINE_S, pki.proven_key, request.key_type, request.pod_uid)
         wanted = certificates.body(
             request,
-            account_uid=_uid(found),
+            account_uid=account_uid,
             node=self._actor.settings.node_name,
-            node_uid=_uid(node),
+            node_uid=node_uid,
             public_key=made.public_key,
             proof=made.proof,
         )
@@ -215,6 +228,9 @@ def _ref(request: GetPodCertificate, pending: Pending) -> ObjectRef:
     return ObjectRef(kind=KIND, namespace=request.namespace, name=pending.name)
 
 
-def _uid(item: dict[str, Any]) -> str:
+def _uid(kind: str, item: dict[str, Any]) -> str:
     """Raises ValueError for an object without a UID."""
-    return msgspec.convert(item["metadata"]["uid"], str)
+    meta = msgspec.convert(item, shapes.Answer).metadata
+    if meta is None or not meta.uid:
+        raise ValueError(f"the {kind} has no UID")
+    return meta.uid

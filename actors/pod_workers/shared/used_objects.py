@@ -36,9 +36,9 @@ class UsedObjects:
             del self._refs[uid]
         self._objects.tell(SetPodObjects(pods=(_pod(uid, refs),)))
 
-    def resend(self) -> None:
-        """Send all references to a restarted objects actor."""
-        self._objects.tell(SetPodObjects(pods=tuple(_pod(uid, refs) for uid, refs in self._refs.items()), full=True))
+    def resend(self, *, full: bool) -> None:
+        """Send all references to a restarted objects actor. `full`: there are no other pods."""
+        self._objects.tell(SetPodObjects(pods=tuple(_pod(uid, refs) for uid, refs in self._refs.items()), full=full))
 
     def users(self, changed: Iterable[ObjectRef]) -> list[str]:
         """UIDs of pods that refer to one of these objects."""

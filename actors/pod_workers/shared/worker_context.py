@@ -144,7 +144,7 @@ class Published:
                     watches = tuple(watch for pod in self.watches.values() for watch in pod.values())
                     self.pleg_ref.tell(pleg.WatchProcesses(watches=watches, full=full))
                 case "objects":
-                    self.used_objects.resend()
+                    self.used_objects.resend(full=full)
 
 
 @dataclass
