@@ -152,7 +152,9 @@ class FirstTries(Generic[T]):
     """The sockets whose plugins were not tried yet. The newest and the oldest one alternate.
 
     A plugin that has just started waits for no queue of silent ones. Many new sockets at most double the wait of an old
-    one.
+    one. The kubelet tries all at once, in no order (pluginmanager/reconciler), so any order agrees with it. The owner
+    decides which of two sockets with the same name wins. A CSI driver keeps its first one until a higher version comes.
+    Of DRA drivers and device plugins the last one counts.
     """
 
     def __init__(self) -> None:

@@ -39,6 +39,7 @@ from actors.volume.reconcile.failure_reporter import FAILED_MOUNT, RemovalFailed
 from actors.volume.reconcile.mounter import Mounter
 from actors.volume.reconcile.reconciler import Reconciler
 from actors.volume.reconcile.volume_state import PodVolumes
+from actors.volume.steps.codec import Outcome
 from actors.volume.steps.volumes import HostPath, ReadFile, SubPath
 from proto.common.until import Until
 from proto.pods.objects import CsiDriver, ObjectRef, SetCsiDrivers
@@ -126,6 +127,7 @@ class VolumeManager(Actor):
             node_name=self.settings.node_name,
             standalone=not self.settings.kubeconfig,
             trust_bundles=self.settings.cluster_trust_bundle_projection,
+            pod_certificates=self.settings.pod_certificate_request,
             endpoint=self.registry.endpoint,
             labels=node_labels(self.settings.node_name, self.settings.node_labels),
             facts=NodeFacts(allocatable=default_limits(free)),
@@ -333,7 +335,7 @@ class VolumeManager(Actor):
             raise Refused(FAILED_UNMOUNT, str(failure)) from None
         if not pod.on_disk:
             self.reconciler.in_use.drop(uid)
-        if not pod.requests and not pod.on_disk and pod.pod is None:
+        if pod.is_empty:
             self._forget(uid)
         return Done()
 
@@ -348,9 +350,8 @@ class VolumeManager(Actor):
     async def read_volume_file(self, request: ReadVolumeFile) -> VolumeFile:
         """Read a file inside a volume. Refused CannotRead."""
         step = ReadFile(request.volume, request.volume_path, request.path, request.max_bytes)
-        pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         try:
-            (outcome,) = await self.reconciler.run(request.pod_uid, pod, step)
+            (outcome,) = await self._run(request.pod_uid, step)
         except (Unresponsive, HelperGone) as error:
             raise Refused("CannotRead", str(error)) from None
         if outcome.error:
@@ -360,16 +361,24 @@ class VolumeManager(Actor):
     @handles(CheckVolumes)
     async def check_volumes(self, request: CheckVolumes) -> Done:
         """Check with one call each that the volumes answer. Refused FailedMount."""
-        pod = self.pods.setdefault(request.pod_uid, PodVolumes())
         steps = [HostPath(name, path) for name, path in request.paths.items()]
         try:
-            await self.reconciler.run(request.pod_uid, pod, *steps)
+            await self._run(request.pod_uid, *steps)
         except Unresponsive as silent:
             text = policy.unmounted_message(silent.names, (), str(silent))
             raise Refused(FAILED_MOUNT, f"Unable to attach or mount volumes: {text}") from None
         except HelperGone as gone:
             raise Refused(FAILED_MOUNT, str(gone)) from None
         return Done()
+
+    async def _run(self, uid: str, *steps: HostPath | ReadFile) -> tuple[Outcome, ...]:
+        """Run steps on the pod's volumes. Raises Unresponsive, HelperGone."""
+        pod = self.pods.setdefault(uid, PodVolumes())
+        try:
+            return await self.reconciler.run(uid, pod, *steps)
+        finally:
+            if pod.is_empty and self.pods.get(uid) is pod:
+                del self.pods[uid]  # no UnmountPod may come that would
 
     @handles(GetVolumeUsages)
     async def get_volume_usages(self, _: GetVolumeUsages) -> VolumeUsages:

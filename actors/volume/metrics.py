@@ -18,6 +18,7 @@ from actors._base import Actor, Semaphore, gather
 from actors._host.files.paths import VOLUME_DEVICES
 from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
 from actors.volume.csi import policy as csi
+from actors.volume.drivers.locks import KeyedLocks
 from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.plugins import binding
@@ -68,8 +69,7 @@ class Metrics:
         """Monotonic seconds of the last question about them."""
         self._driver_errors: dict[tuple[str, str], tuple[str, str]] = {}
         """Driver and error of volumes whose last question failed."""
-        self._drivers: dict[str, Semaphore] = {}
-        """A lock for each driver."""
+        self._drivers: KeyedLocks[str] = KeyedLocks()
         self._lock = Semaphore(1)
         """Of answers. Periodic questions do not take it, since slow drivers would hold up all answers."""
 
@@ -104,6 +104,8 @@ class Metrics:
     def _forget_gone(self) -> None:
         self._latest = {uid: one for uid, one in self._latest.items() if uid in self._pods}
         self._walks = {uid: walks for uid, walks in self._walks.items() if uid in self._pods}
+        now = time.monotonic()
+        self._not_before = {path: when for path, when in self._not_before.items() if when > now}
         for known in (self._driver_figures, self._driver_asked, self._driver_errors):
             for key in [key for key in known if key[0] not in self._pods]:
                 del known[key]
@@ -198,7 +200,7 @@ class Metrics:
 
     async def _measure_in_turn(self, driver: str, volumes: list[tuple[str, str, Volume]], add: Add) -> None:
         deadline = time.monotonic() + DRIVER_S
-        async with self._drivers.setdefault(driver, Semaphore(1)):
+        async with self._drivers.held(driver):
             await self._measure_driver(volumes, add, deadline)
 
     async def _measure_driver(self, volumes: list[tuple[str, str, Volume]], add: Add, deadline: float) -> None:

@@ -14,7 +14,7 @@ from actors._host.files.mounts import mounts_under
 from proto.agent.actor import Describe
 from proto.pods.events import RecordEvent
 from proto.pods.pod_workers import VolumesMounted
-from proto.pods.volume import MountPod, UnmountPod
+from proto.pods.volume import CheckVolumes, MountPod, ReadVolumeFile, UnmountPod
 from proto.v1 import (
     Container,
     DownwardAPIVolumeFile,
@@ -48,6 +48,18 @@ def actor() -> Iterator[ActorProcess]:
             for mount in reversed(left):
                 subprocess.run(["umount", mount.mount_point], check=True)
     assert left == [], "every mount is gone when the pods are"
+
+
+def test_questions_about_unknown_pods_leave_no_state(actor: ActorProcess) -> None:
+    """They may come after UnmountPod, and UIDs never end."""
+    actor.ask(CheckVolumes(pod_uid=UID, paths={"h": "/"}))
+    with pytest.raises(Refused):
+        actor.ask(ReadVolumeFile(pod_uid="other", volume="h", volume_path="/nowhere", path="f", max_bytes=9))
+    assert actor.ask(Describe()).state["pods"] == 0
+    actor.ask(MountPod(pod=pod(empty("e"))))
+    actor.ask(CheckVolumes(pod_uid=UID, paths={"h": "/"}))
+    assert actor.ask(Describe()).state["pods"] == 1, "a known pod stays"
+    actor.ask(UnmountPod(pod_uid=UID))
 
 
 def pod(*volumes: Volume, uid: str = UID, **spec: Any) -> Pod:

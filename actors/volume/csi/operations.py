@@ -180,6 +180,7 @@ MEASURE_S = 5.0
 def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
     """The volume's usage as the driver reports it; None without GET_VOLUME_STATS. Raises VolumeError.
 
+    A driver without a listener fails the first call. Only that one's Unavailable is an error of policy.is_unresponsive.
     Figures that it leaves out are 0, and negative ones: no reader of /stats/summary takes those.
     """
     volume = step.volume
@@ -191,7 +192,12 @@ def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
         if "GET_VOLUME_STATS" not in plugin.capabilities(MEASURE_S):
             return None
         request = csi_pb2.NodeGetVolumeStatsRequest(volume_id=volume.handle, volume_path=path)
-        answer = plugin.node("NodeGetVolumeStats", request, max(0.0, deadline - time.monotonic()))
+        try:
+            answer = plugin.node("NodeGetVolumeStats", request, max(0.0, deadline - time.monotonic()))
+        except CallFailed as error:
+            if error.code == "Unavailable":  # the driver has just answered: this is its word on the volume
+                raise VolumeError(f"NodeGetVolumeStats failed: {error}") from error
+            raise
     if not answer.usage:
         raise VolumeError("failed to get usage from response. usage is nil")
     by_unit = {one.unit: one for one in answer.usage}

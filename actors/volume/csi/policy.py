@@ -98,22 +98,29 @@ def _parts(version: str) -> tuple[int, ...]:
 
 
 def registration_problem(kind: str, name: str, versions: Iterable[str], socket: str, highest: Mapping[str, str]) -> str:
-    """Reason to refuse a plugin; empty to accept it. `highest` as in Register."""
+    """Reason to refuse a plugin; empty to accept it. `highest` as in Register.
+
+    Only a driver with a higher version displaces another one of its name (validateVersions of the kubelet).
+    """
     if kind != kinds.CSI:
         return kinds.unknown_type(kind, socket)
-    prefix = "RegisterPlugin error -- plugin validation failed with err"
     if len(name) > MOST_NAME or not _NAME.fullmatch(name):
-        return f"{prefix}: plugin name {clipped(name)!r} is not one of a driver: {NAME_RULE}"
+        return kinds.invalid(f"plugin name {clipped(name)!r} is not one of a driver: {NAME_RULE}")
     version, problem = chosen_version(versions, name)
     if problem:
-        return f"{prefix}: validation failed for CSI Driver {name} at endpoint {socket}: {problem}"
+        return kinds.invalid(f"validation failed for CSI Driver {name} at endpoint {socket}: {problem}")
+    return displacement_problem(name, version, socket, highest)
+
+
+def displacement_problem(name: str, version: str, socket: str, highest: Mapping[str, str]) -> str:
+    """Reason to keep the registered driver of this name instead; empty when there is none, or an older one."""
     other = highest.get(name, "")
-    if other and _parts(other) > _parts(version):
-        return (
-            f"{prefix}: validation failed for CSI Driver {name} at endpoint {socket} failed. Another driver with the "
-            f'same name is already registered with a higher supported version: "{other.removeprefix("v")}"'
-        )
-    return ""
+    if not other or _parts(other) < _parts(version):
+        return ""
+    return kinds.invalid(
+        f"validation failed for CSI Driver {name} at endpoint {socket} failed. Another driver with the same name is "
+        f'already registered with a higher supported version: "{other.removeprefix("v")}"'
+    )
 
 
 def node_problem(node_id: str, topology: Mapping[str, str]) -> str:

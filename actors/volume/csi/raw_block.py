@@ -39,8 +39,9 @@ def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Grown:
         if names(f"{place}/dev") or os.path.exists(places.csi_block_staging_dir(root, volume.spec_name)):
             disk.check_record(f"{place}/data", volume)
         disk.write_data(f"{place}/data", policy.volume_data(step))
+        claimed = os.path.exists(f"{place}/dev/{volume.uid}")
         block.claim(f"{place}/dev", volume.uid)
-    staged = _stage(root, step, plugin, capabilities) if stages else ""
+    staged = _stage(root, step, plugin, capabilities, claimed=claimed) if stages else ""
     target = places.csi_block_target(root, volume.spec_name, volume.uid)
     make_dirs(os.path.dirname(target))
     try:
@@ -58,15 +59,23 @@ def mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Grown:
     return grow(plugin, step, staged, target, capabilities)
 
 
-def _stage(root: str, step: CsiMount, plugin: Plugin, capabilities: frozenset[str]) -> str:
+def _stage(root: str, step: CsiMount, plugin: Plugin, capabilities: frozenset[str], *, claimed: bool) -> str:
+    """Stage the device; returns the path. `claimed`: the pod may have the device from an earlier try."""
     volume = step.volume
     path = places.csi_block_staging_dir(root, volume.spec_name)
     if disk.is_staged(root, volume):
         return path
+    new = not os.path.exists(path)
     make_dirs(path)
     try:
         plugin.node("NodeStageVolume", staging(step, path, capability(step, capabilities)))
     except CallFailed as error:
+        if error.final and new:
+            # Nothing is left to undo, so the pod's end waits for no driver (cleanupOrphanDeviceFiles).
+            with suppress(OSError):
+                os.rmdir(path)
+            if not claimed:
+                give_back(root, volume.spec_name, volume.uid)
         raise VolumeError(str(error), SET_UP_DEVICE_FAILED) from error
     return path
 

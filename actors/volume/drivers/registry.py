@@ -14,6 +14,7 @@ from typing import Any
 from actors._base import Actor
 from actors._plugins import kinds
 from actors._plugins.watcher import NotRegisteredError, OtherOwnerError, Watcher
+from actors.volume.csi import policy as csi
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.steps.csi import DriverInfo, Register
 from proto.wire.errors import AskTimeout
@@ -47,7 +48,7 @@ class Registry:
         return info.endpoint if info is not None else ""
 
     def drivers(self) -> dict[str, DriverInfo]:
-        """Drivers by name; of two sockets of one driver, the later registration."""
+        """Drivers by name; of two sockets of one driver, the later registration, which has a higher version."""
         return {one.name: one for one in self._watcher.plugins().values()}
 
     def update(self, before: DriverInfo, now: DriverInfo) -> None:
@@ -77,9 +78,8 @@ class Registry:
         """See Owner."""
         if await self._is_abandoned(path):  # each try would fork a helper, as long as the socket is there
             raise NotRegisteredError(ABANDONED)
-        highest = {one.name: one.version for one in self._watcher.plugins().values()}
         try:
-            (outcome,) = await self._pool.run(Register(path, highest), dedicated=True)
+            (outcome,) = await self._pool.run(Register(path, await self._highest()), dedicated=True)
         except (HelperGone, HelperHung) as problem:
             raise NotRegisteredError(f"plugin at {path} does not answer: {problem}") from problem
         if outcome.driver is None:
@@ -87,7 +87,15 @@ class Registry:
                 raise OtherOwnerError(outcome.error)
             raise NotRegisteredError(outcome.error)
         driver: DriverInfo = outcome.driver
+        refusal = csi.displacement_problem(driver.name, driver.version, path, await self._highest())
+        if refusal:  # another socket of the driver was quicker
+            raise NotRegisteredError(refusal)
         return driver
+
+    async def _highest(self) -> dict[str, str]:
+        """Versions of registered drivers, by name. A killed driver, whose socket stays, keeps out no other one."""
+        abandoned = {path for path in tuple(self._watcher.plugins()) if await self._is_abandoned(path)}
+        return {one.name: one.version for path, one in self._watcher.plugins().items() if path not in abandoned}
 
     async def _is_abandoned(self, path: str) -> bool:
         try:

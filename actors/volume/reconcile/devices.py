@@ -8,7 +8,8 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Mapping
 
-from actors._base import Actor, Semaphore
+from actors._base import Actor
+from actors.volume.drivers.locks import KeyedLocks
 from actors.volume.helper.dedicated import owner_of
 from actors.volume.helper.pool import NOT_BEGUN, HelperGone, HelperHung, Pool
 from actors.volume.steps.codec import Outcome, SetUp
@@ -22,8 +23,8 @@ class Devices:
 
     def __init__(self, actor: Actor, pool: Pool) -> None:
         self._actor, self._pool = actor, pool
-        self._gates: dict[str, Semaphore] = {}
-        """Locks by PersistentVolume: a disk must not be unmounted while a pod is getting it."""
+        self._locks: KeyedLocks[str] = KeyedLocks()
+        """By PersistentVolume: a disk must not be unmounted while a pod is getting it."""
 
     async def run(self, *steps: SetUp, is_wanted: Callable[[], bool]) -> tuple[Outcome, ...]:
         """Carry out a batch of steps. Raises HelperHung, HelperGone.
@@ -32,7 +33,7 @@ class Devices:
         """
         device = next((step.name for step in steps if isinstance(step, Local)), "")
         if device:
-            async with self._gate(device):
+            async with self._locks.held(device):
                 if not is_wanted():
                     raise HelperGone(NOT_BEGUN)
                 return await self._pool.run(*steps, dedicated=True)
@@ -46,15 +47,12 @@ class Devices:
 
     async def _release(self, name: str) -> None:
         try:
-            async with self._gate(name):
+            async with self._locks.held(name):
                 (outcome,) = await self._pool.run(ReleaseDevice(name))
         except (HelperGone, HelperHung) as error:
             outcome = Outcome(str(error))
         if outcome.error:
             log.error('UnmountDevice failed for volume "%s" : %s', name, outcome.error)
-
-    def _gate(self, name: str) -> Semaphore:
-        return self._gates.setdefault(name, Semaphore(1))
 
 
 def batches(todo: Mapping[str, SetUp]) -> list[dict[str, SetUp]]:

@@ -185,6 +185,11 @@ class PodVolumes:
         return self.further_refs.get(name, frozenset()).union(self.wanted[name].refs if name in self.wanted else ())
 
     @property
+    def is_empty(self) -> bool:
+        """True when nothing is known of the pod, and no request runs."""
+        return self.pod is None and not (self.requests or self.on_disk or self.actual or self.stuck_pid)
+
+    @property
     def is_settled(self) -> bool:
         """True when every volume is as desired."""
         return self.settled == self.changes

@@ -58,7 +58,7 @@ class Driver:
     devices: dict[str, str] = field(default_factory=dict)
     """Volumes that are raw devices: handle to the device's path."""
     faults: dict[str, Fault] = field(default_factory=dict)
-    """By rpc; taken when the call comes."""
+    """By rpc, or by rpc and volume: `NodeGetVolumeStats vol-1`; taken when the call comes."""
     max_volumes: int = 7
     """Volume limit of the node."""
     node_id: str = "node-1"
@@ -116,7 +116,8 @@ class Driver:
         work = getattr(self, f"_{rpc}")
 
         def handle(request: Any, context: Any) -> Any:
-            fault = self.faults.get(rpc, Fault())
+            of_volume = f"{rpc} {getattr(request, 'volume_id', '')}"
+            fault = self.faults.get(of_volume) or self.faults.get(rpc, Fault())
             self.calls.append((rpc, request))  # last: who sees the call may change the faults
             if fault.hang:
                 self.release.wait(60)

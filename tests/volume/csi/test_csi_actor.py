@@ -328,6 +328,29 @@ def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
     retry_forbidden(actor, UnmountPod(pod_uid=UID))
 
 
+def test_first_socket_of_a_driver_wins_until_a_higher_version_comes(actor: ActorProcess, driver: Driver) -> None:
+    """As in the kubelet. A registrar that is refused ends and tries again, so a rolling update goes on."""
+
+    def endpoint() -> str:
+        return str(described(actor)["drivers"].get(driver.name, {}).get("endpoint", ""))
+
+    second = Driver(driver.registry / "second", driver.data).start()
+    newer = Driver(driver.registry / "newer", driver.data, versions=("1.1.0",))
+    try:
+        refusals = wait_for(lambda: second.of("NotifyRegistrationStatus"), 20, "the second one is told")
+        assert "already registered with a higher supported version" in refusals[0].error
+        assert endpoint() == driver.socket
+        newer.start()
+        wait_for(lambda: endpoint() == newer.socket, 20, "the higher version displaces the first one")
+        newer.stop()
+        wait_for(lambda: endpoint() == driver.socket, 20, "the first one is still there")
+        driver.stop()
+        wait_for(lambda: endpoint() == second.socket, 60, "the second one is tried again")
+    finally:
+        second.close()
+        newer.close()
+
+
 @pytest.mark.needs("mounts")
 def test_other_plugins_and_silent_sockets_are_refused(actor: ActorProcess, driver: Driver) -> None:
     mute = Mute(driver.registry / "mute.sock")

@@ -642,9 +642,12 @@ def test_refused_driver_that_takes_no_notification_is_refused(plugin: Driver) ->
         meet(plugin)
 
 
-def test_an_older_driver_does_not_displace_a_newer(plugin: Driver) -> None:
+def test_only_a_newer_driver_displaces_another_one(plugin: Driver) -> None:
     with pytest.raises(VolumeError, match=r'already registered with a higher supported version: "1\.4\.0"'):
         meet(plugin, **{"csi.test": "1.4.0"})
+    with pytest.raises(VolumeError, match=r'already registered with a higher supported version: "1\.0\.0"'):
+        meet(plugin, **{"csi.test": "v1.0.0"})
+    assert meet(plugin, **{"csi.test": "0.9.0", "csi.other": "1.4.0"}).version == "1.0.0"
 
 
 def test_silent_socket_fails_after_its_deadline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+from actors._cri.call import go_name
 from actors.volume.csi import disk, operations, raw_block, staged
+from actors.volume.csi.policy import is_final
 from actors.volume.ops import block
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, Secrets, Staged, Volume
 from actors.volume.steps.errors import SET_UP_DEVICE_FAILED, VolumeError
@@ -201,6 +203,46 @@ def test_any_driver_answer_can_be_undone(root: str, served: Driver, rpc: str, co
         unmount(root, served)
         assert left(root) == []
         assert loops_below(root) == {}
+
+
+@pytest.mark.parametrize("code", CODES)
+def test_staging_without_effect_leaves_nothing_for_the_driver(root: str, served: Driver, code: str) -> None:
+    """As in the kubelet. Else the pod's end waits for a driver that may never come again."""
+    served.faults["NodeStageVolume"] = Fault(code)
+    with pytest.raises(VolumeError, match="was told to fail"):
+        mount(root, served)
+    if is_final(go_name(code)):
+        assert (disk.find(root, "uid-1"), staged.find(root).volumes, left(root)) == ((), (), [])
+    else:
+        assert disk.find(root, "uid-1") == (VOLUME,)
+        assert staged.find(root).volumes == (Staged("csi.test", "vol-1", "pv-1"),)
+        unmount(root, served)
+    served.faults.clear()
+    mount(root, served)
+    unmount(root, served)
+    assert left(root) == []
+
+
+@pytest.mark.parametrize("earlier", ["staging", "publication", "of another pod"])
+def test_failed_staging_keeps_what_an_earlier_call_may_have_done(root: str, served: Driver, earlier: str) -> None:
+    if earlier == "publication":
+        served.capabilities = ()
+    if earlier == "of another pod":
+        mount(root, served)
+        disk.unmark(root, VOLUME)  # a kill in a later call
+    else:
+        served.faults = dict.fromkeys(("NodeStageVolume", "NodePublishVolume"), Fault("UNAVAILABLE", done=True))
+        with pytest.raises(VolumeError, match="was told to fail"):
+            mount(root, served)
+    served.capabilities, served.faults = ALL, {"NodeStageVolume": Fault("INTERNAL")}
+    with pytest.raises(VolumeError, match="NodeStageVolume was told to fail"):
+        mount(root, served, OTHER if earlier == "of another pod" else VOLUME)
+    assert disk.find(root, "uid-1") == (VOLUME,)
+    assert len(staged.find(root).volumes) == (earlier != "publication")
+    served.faults.clear()
+    for volume in (VOLUME, OTHER):
+        unmount(root, served, volume)
+    assert left(root) == []
 
 
 def test_driver_without_a_published_device_is_an_error(root: str, served: Driver) -> None:

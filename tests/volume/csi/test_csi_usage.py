@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Iterator
 
@@ -10,12 +11,23 @@ import pytest
 from actors._host.files.mounts import mounts_under
 from actors.volume.csi import operations
 from actors.volume.csi.driver import CallFailed
+from actors.volume.csi.policy import is_unresponsive
 from actors.volume.steps.csi import CsiMeasure
+from actors.volume.steps.errors import VolumeError
 from proto.pods.objects import GetObjects
 from proto.pods.volume import GetVolumeUsages, MountPod, UnmountPod
 from tests.harness import PATIENCE, ActorProcess, Stalls, wait_for
 from tests.volume.csi.csi_driver import ALL, Driver, Fault
-from tests.volume.csi.test_csi_actor import UID, claim, in_default, new_driver, objects, registered, retry_forbidden
+from tests.volume.csi.test_csi_actor import (
+    UID,
+    claim,
+    in_default,
+    inline,
+    new_driver,
+    objects,
+    registered,
+    retry_forbidden,
+)
 from tests.volume.csi.test_csi_operations import VOLUME, mount, nothing, plugin, root, unmount
 from tests.volume.test_actor import empty
 
@@ -65,6 +77,53 @@ def test_hung_driver_keeps_no_figures_from_others(actor: ActorProcess) -> None:
             retry_forbidden(actor, UnmountPod(pod_uid=uid))
         hung.close()
         well.close()
+
+
+@pytest.mark.needs("mounts")
+def test_volume_of_an_unavailable_backend_hides_no_other(actor: ActorProcess) -> None:
+    """Also in the round in which it comes first: the others have new figures, not the last ones."""
+    driver = new_driver(actor, capabilities=ALL).start()
+    try:
+        registered(actor, driver)
+        retry_forbidden(actor, MountPod(pod=in_default(claim())))
+        (mounted,) = driver.of("NodePublishVolume")
+        retry_forbidden(actor, MountPod(pod=in_default(inline(), uid="second")))
+        driver.faults[f"NodeGetVolumeStats {mounted.volume_id}"] = Fault("UNAVAILABLE", "the backend is down")
+        for _ in range(3):
+            driver.calls.clear()
+            assert found(actor) == {UID: set(), "second": {"i"}}
+            assert len(driver.of("NodeGetVolumeStats")) == 2
+        driver.faults.clear()
+        assert found(actor) == {UID: {"v"}, "second": {"i"}}
+    finally:
+        for uid in (UID, "second"):
+            retry_forbidden(actor, UnmountPod(pod_uid=uid))
+        driver.close()
+
+
+@pytest.mark.needs("mounts")
+def test_only_a_driver_that_answers_nothing_is_unresponsive(root: str, plugin: Driver) -> None:
+    """Its other volumes are not asked about in the same round."""
+    plugin.capabilities = ALL
+    mount(root, plugin)
+
+    def error() -> str:
+        with pytest.raises(VolumeError) as caught:
+            operations.measure(root, CsiMeasure(VOLUME, "v", plugin.socket), nothing)
+        return str(caught.value)
+
+    plugin.faults["NodeGetVolumeStats"] = Fault("UNAVAILABLE")
+    assert "code = Unavailable" in error()
+    assert not is_unresponsive(error())
+    plugin.faults = {"NodeGetCapabilities": Fault("UNAVAILABLE")}
+    assert is_unresponsive(error())
+    plugin.faults.clear()
+    unmount(root, plugin)
+    plugin.stop()
+    assert is_unresponsive(error()), "it has no socket"
+    with socket.socket(socket.AF_UNIX) as one:
+        one.bind(plugin.socket)
+        assert is_unresponsive(error()), "nothing listens"
 
 
 @pytest.mark.needs("mounts")

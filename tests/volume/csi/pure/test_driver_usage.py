@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from contextlib import nullcontext
 from types import SimpleNamespace
@@ -159,6 +160,18 @@ def test_answer_does_not_wait_for_a_periodic_question() -> None:
     answer = node.spawn(subject.usages(), "answer")
     node.work()
     assert answer.result(0).pods == (one,)
+
+
+def test_mounts_of_ended_pods_are_forgotten_in_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each has a path of its own. One that keeps a helper in the kernel is forgotten with the helper's end."""
+    pool = Pool(took_s=0.0)
+    subject, _, _ = made(pool, 0, monkeypatch)
+    subject._not_before = {"/a": pool.now + module.SILENT_S, "/stuck": math.inf}
+    subject._forget_gone()
+    assert subject._not_before.keys() == {"/a", "/stuck"}
+    pool.now += module.SILENT_S
+    subject._forget_gone()
+    assert subject._not_before.keys() == {"/stuck"}
 
 
 # Reports of a driver
