@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 from actors._base import Actor, Semaphore
+from actors._base.messaging.mailbox import TimerHandle
 from actors._files.watch import Watch
 from actors._plugins import kinds
 from proto.common.backoff import Backoff
@@ -112,6 +113,10 @@ class NotRegisteredError(Exception):
     """A plugin was refused or does not answer; the message says why. It is tried again."""
 
 
+class KeptOutError(NotRegisteredError):
+    """Another plugin of the same name is registered. The refused one is tried again once a plugin goes."""
+
+
 class OtherOwnerError(Exception):
     """The plugin behind the socket is another process's. It is not tried again."""
 
@@ -141,6 +146,9 @@ class Entry(Generic[T]):
     error: str = ""
     failures: int = 0
     is_others: bool = False
+    is_kept_out: bool = False
+    retry: TimerHandle | None = None
+    """The timer of the next try; None while there is a try."""
 
     @property
     def is_identified(self) -> bool:
@@ -272,8 +280,17 @@ class Watcher(Generic[T]):
         while self._first_coming < len(self._first_tries.waiting):
             self._first_coming += 1
             self._actor.spawn(self._meet_first(), "meet plugin")
+        if gone:
+            self._retry_kept_out()
         if gone or self.is_complete != complete:
             self._owner.changed()
+
+    def _retry_kept_out(self) -> None:
+        """Try them again now. One that is being tried now, and is refused once more, has its shortest pause next."""
+        for path, entry in self._entries.items():
+            if entry.is_kept_out:
+                entry.failures = 0
+                self._retry(path, entry)
 
     async def _meet_first(self) -> None:
         """Register one of the plugins that were not tried yet: they come before others."""
@@ -298,6 +315,7 @@ class Watcher(Generic[T]):
                 self._is_others(entry)
         except NotRegisteredError as error:
             if self._entries.get(path) is entry:
+                entry.is_kept_out = isinstance(error, KeptOutError)
                 self._refused(path, entry, str(error))
         else:
             if self._entries.get(path) is not entry:
@@ -305,7 +323,7 @@ class Watcher(Generic[T]):
                 return
             del self._entries[path]  # the latest registration comes last
             self._entries[path] = entry
-            entry.plugin, entry.error, entry.failures = plugin, "", 0
+            entry.plugin, entry.error, entry.failures, entry.is_kept_out = plugin, "", 0, False
             self._owner.changed()
             self._owner.registered(plugin)
 
@@ -322,4 +340,11 @@ class Watcher(Generic[T]):
             self._owner.changed()
         entry.failures += 1
         delay_s = RETRY.delay_s(entry.failures)
-        self._actor.after(delay_s, lambda: self._actor.spawn(self._meet_again(path, entry), "meet plugin"))
+        entry.retry = self._actor.after(delay_s, self._retry, path, entry)
+
+    def _retry(self, path: str, entry: Entry[T]) -> None:
+        """Begin the next try of a refused plugin, unless it has begun."""
+        if entry.retry is not None:
+            entry.retry.cancel()
+            entry.retry = None
+            self._actor.spawn(self._meet_again(path, entry), "meet plugin")

@@ -15,10 +15,10 @@ from functools import partial
 import msgspec
 
 from actors._base import Actor, Semaphore, gather
+from actors._base.keyed_locks import KeyedLocks
 from actors._host.files.paths import VOLUME_DEVICES
 from actors._metrics.kubelet import VOLUME_METRIC_SECONDS
 from actors.volume.csi import policy as csi
-from actors.volume.drivers.locks import KeyedLocks
 from actors.volume.drivers.registry import Registry
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.plugins import binding
@@ -200,7 +200,7 @@ class Metrics:
 
     async def _measure_in_turn(self, driver: str, volumes: list[tuple[str, str, Volume]], add: Add) -> None:
         deadline = time.monotonic() + DRIVER_S
-        async with self._drivers.held(driver):
+        async with self._drivers.lock(driver):
             await self._measure_driver(volumes, add, deadline)
 
     async def _measure_driver(self, volumes: list[tuple[str, str, Volume]], add: Add, deadline: float) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from actors._base.keyed_locks import KeyedLocks
 from actors._cri.errors import CriError
 from actors.resources.devices import answers, policy
 from actors.resources.devices.answers import BadAnswerError
@@ -19,7 +20,6 @@ from actors.resources.devices.inventory import Inventory
 from actors.resources.devices.plugin import Connection
 from actors.resources.devices.unread import Unread
 from actors.resources.model.hints import ANY, Hint
-from actors.resources.model.keyed_locks import KeyedLocks
 from actors.resources.model.plugin_bounds import error_text
 from actors.resources.model.provider import NotYetError, failing
 from proto.v1 import Container, Pod

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from actors._base import Actor, gather
+from actors._base.keyed_locks import KeyedLocks
 from actors._metrics import kubelet as metrics
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
@@ -26,7 +27,6 @@ from actors.resources.dra.health_stream import PAUSE_S, HealthStream
 from actors.resources.dra.plugin import Plugin, Plugins
 from actors.resources.dra.policy import ClaimError, PodClaim
 from actors.resources.dra.slices import SliceCleaner
-from actors.resources.model.keyed_locks import KeyedLocks
 from actors.resources.model.plugin_bounds import rest_s
 from actors.resources.state_file import MOST_BYTES, StateFile
 from proto.common.backoff import Backoff

@@ -112,15 +112,23 @@ def registration_problem(kind: str, name: str, versions: Iterable[str], socket: 
     return displacement_problem(name, version, socket, highest)
 
 
+_DISPLACES_NOT = "Another driver with the same name is already registered with a higher supported version"
+
+
 def displacement_problem(name: str, version: str, socket: str, highest: Mapping[str, str]) -> str:
     """Reason to keep the registered driver of this name instead; empty when there is none, or an older one."""
     other = highest.get(name, "")
     if not other or _parts(other) < _parts(version):
         return ""
     return kinds.invalid(
-        f"validation failed for CSI Driver {name} at endpoint {socket} failed. Another driver with the same name is "
-        f'already registered with a higher supported version: "{other.removeprefix("v")}"'
+        f"validation failed for CSI Driver {name} at endpoint {socket} failed. {_DISPLACES_NOT}: "
+        f'"{other.removeprefix("v")}"'
     )
+
+
+def is_displacement_problem(error: str) -> bool:
+    """True for the error of a driver that another one of its name keeps out."""
+    return _DISPLACES_NOT in error
 
 
 def node_problem(node_id: str, topology: Mapping[str, str]) -> str:

@@ -13,7 +13,7 @@ from typing import Any
 
 from actors._base import Actor
 from actors._plugins import kinds
-from actors._plugins.watcher import NotRegisteredError, OtherOwnerError, Watcher
+from actors._plugins.watcher import KeptOutError, NotRegisteredError, OtherOwnerError, Watcher
 from actors.volume.csi import policy as csi
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
 from actors.volume.steps.csi import DriverInfo, Register
@@ -85,11 +85,13 @@ class Registry:
         if outcome.driver is None:
             if outcome.error.startswith(kinds.OTHER_OWNER):
                 raise OtherOwnerError(outcome.error)
+            if csi.is_displacement_problem(outcome.error):
+                raise KeptOutError(outcome.error)
             raise NotRegisteredError(outcome.error)
         driver: DriverInfo = outcome.driver
         refusal = csi.displacement_problem(driver.name, driver.version, path, await self._highest())
         if refusal:  # another socket of the driver was quicker
-            raise NotRegisteredError(refusal)
+            raise KeptOutError(refusal)
         return driver
 
     async def _highest(self) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 A container that may write to the volume can put a link anywhere in it, at any moment (CVE-2017-1002101,
 CVE-2021-25741). So the path is opened directory by directory, without following links. Links are read and resolved
-likewise, and a path that leads out of the volume is refused. The final descriptor is bound, not a name. Source:
-pkg/volume/util/subpath.
+likewise, and a path that leads out of the volume is refused. The final descriptor is bound, not a name.
+
+The kubelet follows a link that leaves the volume and comes back. Here it is refused: outside, names may be in another
+volume of the same container, which can turn them into links to mounts that hang. Source: pkg/volume/util/subpath.
 """
 
 from __future__ import annotations

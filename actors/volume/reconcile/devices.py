@@ -9,7 +9,7 @@ import logging
 from collections.abc import Callable, Mapping
 
 from actors._base import Actor
-from actors.volume.drivers.locks import KeyedLocks
+from actors._base.keyed_locks import KeyedLocks
 from actors.volume.helper.dedicated import owner_of
 from actors.volume.helper.pool import NOT_BEGUN, HelperGone, HelperHung, Pool
 from actors.volume.steps.codec import Outcome, SetUp
@@ -33,7 +33,7 @@ class Devices:
         """
         device = next((step.name for step in steps if isinstance(step, Local)), "")
         if device:
-            async with self._locks.held(device):
+            async with self._locks.lock(device):
                 if not is_wanted():
                     raise HelperGone(NOT_BEGUN)
                 return await self._pool.run(*steps, dedicated=True)
@@ -47,7 +47,7 @@ class Devices:
 
     async def _release(self, name: str) -> None:
         try:
-            async with self._locks.held(name):
+            async with self._locks.lock(name):
                 (outcome,) = await self._pool.run(ReleaseDevice(name))
         except (HelperGone, HelperHung) as error:
             outcome = Outcome(str(error))

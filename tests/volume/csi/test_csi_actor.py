@@ -328,27 +328,50 @@ def test_drivers_come_and_go(actor: ActorProcess, driver: Driver) -> None:
     retry_forbidden(actor, UnmountPod(pod_uid=UID))
 
 
+def endpoint(actor: ActorProcess, driver: Driver) -> str:
+    """The socket at which the driver is called."""
+    return str(described(actor)["drivers"].get(driver.name, {}).get("endpoint", ""))
+
+
 def test_first_socket_of_a_driver_wins_until_a_higher_version_comes(actor: ActorProcess, driver: Driver) -> None:
     """As in the kubelet. A registrar that is refused ends and tries again, so a rolling update goes on."""
-
-    def endpoint() -> str:
-        return str(described(actor)["drivers"].get(driver.name, {}).get("endpoint", ""))
-
     second = Driver(driver.registry / "second", driver.data).start()
     newer = Driver(driver.registry / "newer", driver.data, versions=("1.1.0",))
     try:
         refusals = wait_for(lambda: second.of("NotifyRegistrationStatus"), 20, "the second one is told")
         assert "already registered with a higher supported version" in refusals[0].error
-        assert endpoint() == driver.socket
+        assert endpoint(actor, driver) == driver.socket
         newer.start()
-        wait_for(lambda: endpoint() == newer.socket, 20, "the higher version displaces the first one")
+        wait_for(lambda: endpoint(actor, driver) == newer.socket, 20, "the higher version displaces the first one")
         newer.stop()
-        wait_for(lambda: endpoint() == driver.socket, 20, "the first one is still there")
+        wait_for(lambda: endpoint(actor, driver) == driver.socket, 20, "the first one is still there")
         driver.stop()
-        wait_for(lambda: endpoint() == second.socket, 60, "the second one is tried again")
+        wait_for(lambda: endpoint(actor, driver) == second.socket, 20, "the second one is tried again")
     finally:
         second.close()
         newer.close()
+
+
+def test_driver_that_was_kept_out_is_used_at_once_when_the_other_socket_goes(
+    actor: ActorProcess, driver: Driver
+) -> None:
+    """A rolling update: the new pod has a socket of its own beside the old one's, with the same version.
+
+    Its registrar does not end when it is refused, so the pauses between tries grow.
+    """
+    update = Driver(driver.registry / "update", driver.data).start()
+    try:
+        wait_for(lambda: len(update.of("NotifyRegistrationStatus")) == 5, 30, "the next pause is one of 8 s")
+        driver.stop()
+        wait_for(lambda: endpoint(actor, driver) == update.socket, 4, "long before the end of the pause")
+        tries = len(update.of("NotifyRegistrationStatus"))
+        assert not update.of("NotifyRegistrationStatus")[-1].error
+        driver.start()
+        wait_for(lambda: driver.of("NotifyRegistrationStatus")[-1].error, 20, "the old one is the refused one now")
+        assert endpoint(actor, driver) == update.socket
+        assert len(update.of("NotifyRegistrationStatus")) == tries, "the timer of the pause tries no more"
+    finally:
+        update.close()
 
 
 @pytest.mark.needs("mounts")

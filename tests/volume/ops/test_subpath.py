@@ -71,6 +71,10 @@ def test_missing_directory_gets_the_volumes_full_mode(volume: tuple[Path, int], 
         ("a/../../secret", "link"),
         ("/", "link/etc"),
         ("/proc/self/root", "link"),
+        ("../volume/a", "link"),
+        ("{path}/../volume/a", "link"),
+        ("../secret/../volume/a", "link"),
+        ("/proc/self/fd/{fd}/a", "link"),
         ("{path}x", "link"),
         ("{path}/..", "link/secret"),
         (".", "link/../secret"),
@@ -79,7 +83,7 @@ def test_missing_directory_gets_the_volumes_full_mode(volume: tuple[Path, int], 
 def test_path_out_of_the_volume_is_refused(volume: tuple[Path, int], link: str, sub_path: str) -> None:
     path, fd = volume
     (path / "a").mkdir()
-    (path / "link").symlink_to(link.format(path=path))
+    (path / "link").symlink_to(link.format(path=path, fd=fd))
     with pytest.raises(VolumeError, match="not within volume path"):
         open_beneath(fd, sub_path)
     with pytest.raises(VolumeError, match="not within volume path"):

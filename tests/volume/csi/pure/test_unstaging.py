@@ -12,7 +12,7 @@ import pytest
 from actors._base import Future, Task
 from actors.volume.csi.policy import not_registered
 from actors.volume.drivers import unstaging
-from actors.volume.drivers.locks import UNSTAGE_WIDTH, WIDTH, KeyedLocks, VolumeLocks
+from actors.volume.drivers.locks import UNSTAGE_WIDTH, WIDTH, VolumeLocks
 from actors.volume.drivers.unstaging import Unstaging
 from actors.volume.reconcile.devices import Devices
 from actors.volume.steps.codec import Outcome
@@ -197,30 +197,6 @@ def test_hanging_unstage_calls_leave_the_driver_to_pods() -> None:
     assert calls.begins("d", "new"), "another volume of the driver"
     assert calls.begins("d", volumes[-1]), "a volume whose unstaging waits for its turn"
     assert not calls.begins("d", volumes[0]), "a volume that is being unstaged"
-
-
-def test_locks_are_kept_only_for_names_in_use() -> None:
-    """Names of volumes come from outside, new ones for ever."""
-    node, done = Node(), list[str]()
-    locks: KeyedLocks[str] = KeyedLocks()
-
-    async def use(name: str, until: Future[None]) -> None:
-        async with locks.held(name):
-            await until
-            done.append(name)
-
-    ends: list[Future[None]] = [Future() for _ in range(3)]
-    for name, end in zip(("a", "a", "b"), ends, strict=True):
-        node.spawn(use(name, end), "use")
-    node.work()
-    assert len(locks) == 2
-    ends[1].set(None)
-    node.work()
-    assert (done, len(locks)) == ([], 2), "the second one waits for the first"
-    for end in (ends[0], ends[2]):
-        end.set(None)
-    node.work()
-    assert (sorted(done), len(locks)) == (["a", "a", "b"], 0)
 
 
 def test_disks_of_ended_pods_leave_no_lock() -> None:
