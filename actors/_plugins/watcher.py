@@ -286,7 +286,7 @@ class Watcher(Generic[T]):
             self._owner.changed()
 
     def _retry_kept_out(self) -> None:
-        """Try them again now. One that is being tried now, and is refused once more, has its shortest pause next."""
+        """Try them again now. A plugin under trial that is refused once more has its shortest pause next."""
         for path, entry in self._entries.items():
             if entry.is_kept_out:
                 entry.failures = 0
