@@ -361,9 +361,9 @@ def test_driver_that_was_kept_out_is_used_at_once_when_the_other_socket_goes(
     """
     update = Driver(driver.registry / "update", driver.data).start()
     try:
-        wait_for(lambda: len(update.of("NotifyRegistrationStatus")) == 5, 30, "the next pause is one of 8 s")
+        wait_for(lambda: len(update.of("NotifyRegistrationStatus")) == 6, 60, "the next pause is one of 16 s")
         driver.stop()
-        wait_for(lambda: endpoint(actor, driver) == update.socket, 4, "long before the end of the pause")
+        wait_for(lambda: endpoint(actor, driver) == update.socket, 10, "long before the end of the pause")
         tries = len(update.of("NotifyRegistrationStatus"))
         assert not update.of("NotifyRegistrationStatus")[-1].error
         driver.start()
