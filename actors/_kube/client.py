@@ -182,9 +182,13 @@ class KubeClient:
         self.session.close_connections()
 
 
-def connect(actor: MailboxActor, kubeconfig: str, *, qps: float = 0, burst: int = 0, **options: Any) -> KubeClient:
-    """A client for a kubeconfig file, which may not exist yet."""
-    return KubeClient(actor, Session(kubeconfig), qps=qps, burst=burst, **options)
+def connect(
+    actor: MailboxActor, kubeconfig: str, *, follow_authority: bool = True, qps: float = 0, burst: int = 0,
+    **options: Any,
+) -> KubeClient:  # fmt: skip
+    """A client for a kubeconfig file, which may not exist yet. `follow_authority`: see Session."""
+    session = Session(kubeconfig, follow_authority=follow_authority)
+    return KubeClient(actor, session, qps=qps, burst=burst, **options)
 
 
 def connect_node(
@@ -192,4 +196,5 @@ def connect_node(
 ) -> KubeClient:  # fmt: skip
     """A client with this node's credentials: its rotated certificate, before those of its kubeconfig."""
     rotated = current_certificate(settings.cert_dir, "kubelet-client") if settings.rotate_certificates else ""
-    return KubeClient(actor, Session(settings.kubeconfig, rotated), qps=qps, burst=burst, **options)
+    session = Session(settings.kubeconfig, rotated, follow_authority=settings.follow_api_authority)
+    return KubeClient(actor, session, qps=qps, burst=burst, **options)

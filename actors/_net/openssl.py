@@ -21,11 +21,13 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cryptography.hazmat.bindings.openssl.binding import Binding
-from cryptography.x509.oid import NameOID
+from cryptography.x509.oid import NameOID, ObjectIdentifier
 from OpenSSL import SSL, crypto
 
 from actors._net.tls import ClientCertificate, Verify
 
+UID_OID = ObjectIdentifier("1.3.6.1.4.1.57683.2")
+"""The part of a subject that has a Kubernetes user's UID."""
 RECORD_BYTES = 16 * 1024
 """The most that one read returns: a record of TLS."""
 _binding: Any = Binding()
@@ -74,6 +76,22 @@ class ServerContext:
         self._context.set_alpn_select_callback(_choose_protocol)
         with _ssl_errors():
             self._context.set_cipher_list(":".join(ciphers).encode())
+
+    def set_groups(self, names: Sequence[str]) -> tuple[str, ...]:
+        """Exchange keys by these groups alone, the first ones preferred. Returns the known groups.
+
+        OpenSSL is asked for each. Raises OSError when it knows none of them.
+        """
+        known = tuple(name for name in names if self._has_groups(name))
+        if not known or not self._has_groups(":".join(known)):
+            raise OSError(f"this OpenSSL has no key exchange {', '.join(names)}")
+        return known
+
+    def _has_groups(self, names: str) -> bool:
+        """Set the groups of a list with colons; False when OpenSSL does not have all."""
+        done = _library.SSL_CTX_set1_curves_list(self._context._context, names.encode())
+        _forget_errors()
+        return bool(done)
 
     def load_cert_chain(self, certificate: str, key: str) -> None:
         """Use the certificate chain and the key in these PEM files."""
@@ -204,11 +222,13 @@ class ServerSocket(socket.socket):
             assert found is not None
             names = [str(name.value) for name in found.subject.get_attributes_for_oid(NameOID.COMMON_NAME)]
             organizations = found.subject.get_attributes_for_oid(NameOID.ORGANIZATION_NAME)
+            uids = found.subject.get_attributes_for_oid(UID_OID)
             expires = found.not_valid_after_utc.timestamp()
-        except ValueError as error:  # OpenSSL accepts some encodings that this library refuses
+        except (ValueError, TypeError) as error:  # OpenSSL accepts some encodings that this library refuses
             raise ssl.SSLCertVerificationError(f"the client's certificate cannot be read: {error}") from error
         # As in Go, the last of several common names.
-        return ClientCertificate(names[-1] if names else "", tuple(str(one.value) for one in organizations), expires)
+        name, groups = names[-1] if names else "", tuple(str(one.value) for one in organizations)
+        return ClientCertificate(name, groups, expires, tuple(str(one.value) for one in uids))
 
 
 @contextlib.contextmanager

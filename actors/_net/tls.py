@@ -16,6 +16,8 @@ class ClientCertificate(NamedTuple):
     organizations: tuple[str, ...]
     expires: float
     """notAfter as a Unix time."""
+    uids: tuple[str, ...] = ()
+    """The subject's values of UID_OID."""
 
 
 Verify: TypeAlias = "Callable[[Any], None]"

@@ -380,7 +380,9 @@ class _ClientCertificate(_ManagedCertificate):
             return
         cluster = await self._actor.blocking(DISK_S, self._bootstrap_access)
         try:
-            new = await self._obtain(connect(self._actor, settings.bootstrap_kubeconfig), wanted, "node-csr-")
+            follow = settings.follow_api_authority
+            client = connect(self._actor, settings.bootstrap_kubeconfig, follow_authority=follow)
+            new = await self._obtain(client, wanted, "node-csr-")
         except Unauthorized as refused:
             if self._certificate is None:
                 raise

@@ -76,6 +76,7 @@ class Server(Actor):
             tokens=settings.webhook_authentication,
             anonymous=settings.anonymous_auth,
             webhook=settings.authorization_mode != "AlwaysAllow",
+            uids=settings.user_uid_of_certificate,
         )
         self._requests: dict[int, int] = {}
         self._ports: list[Port] = []
@@ -145,6 +146,7 @@ class Server(Actor):
             [TlsFiles(*pair, settings.client_ca_file) for pair in certificate.choices(settings)],
             settings.tls_min_version,
             settings.tls_cipher_suites,
+            settings.tls_curve_preferences,
             only_valid=settings.server_tls_bootstrap,
         )
         port = Port(self.loop, self._connections, self._serve_checked, self._certificates.current, self._listeners)

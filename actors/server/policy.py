@@ -6,6 +6,7 @@ The attributes are those of the kubelet since 1.36 (KEP-2862, fine-grained autho
 from __future__ import annotations
 
 from collections.abc import Iterable
+from ssl import SSLCertVerificationError
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from actors._net.tls import ClientCertificate
@@ -102,11 +103,20 @@ def _match(pattern: tuple[str, ...], segments: tuple[str, ...]) -> dict[str, str
     return params if len(pattern) == len(segments) else None
 
 
-def user_of_certificate(certificate: ClientCertificate | None) -> User | None:
-    """The user that a verified client certificate names: common name and organizations. None without a common name."""
+def user_of_certificate(certificate: ClientCertificate | None, *, with_uid: bool = True) -> User | None:
+    """The user that a verified client certificate names: common name, organizations and UID.
+
+    None without a common name. Raises SSLCertVerificationError for several UIDs or an empty one. `with_uid`: the
+    feature gate AllowParsingUserUIDFromCertAuth.
+    """
     if certificate is None or not certificate.common_name:
         return None
-    return User(certificate.common_name, certificate.organizations)
+    uids = certificate.uids if with_uid else ()
+    if len(uids) > 1:
+        raise SSLCertVerificationError(f"the client's certificate has {len(uids)} UIDs, and may have one")
+    if "" in uids:
+        raise SSLCertVerificationError("the client's certificate has an empty UID")
+    return User(certificate.common_name, certificate.organizations, uids[0] if uids else "")
 
 
 def with_authenticated_group(user: User) -> User:

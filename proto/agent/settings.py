@@ -75,6 +75,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     bootstrap_kubeconfig: str = ""
     """Kubeconfig with the credentials for the first certificate request; empty for none."""
     cert_dir: str = "/var/lib/kubelet/pki"
+    follow_api_authority: bool = True
+    """The feature gate ClientsAllowCARotation: a changed certificate authority of the API server is read again."""
     rotate_certificates: bool = False
     """rotateCertificates: replace the client certificate before it expires."""
     server_tls_bootstrap: bool = False
@@ -141,8 +143,12 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """IANA names; empty: the library's choice."""
     tls_min_version: str = ""
     """Empty: `VersionTLS12`."""
+    tls_curve_preferences: tuple[int, ...] = ()
+    """Key exchanges by their number in Go and TLS; empty: the library's choice."""
     client_ca_file: str = ""
     """CAs whose client certificates are accepted; empty: no client certificates."""
+    user_uid_of_certificate: bool = True
+    """The feature gate AllowParsingUserUIDFromCertAuth."""
     anonymous_auth: bool = False
     webhook_authentication: bool = True
     """The API server checks bearer tokens (TokenReview)."""

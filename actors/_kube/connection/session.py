@@ -1,7 +1,7 @@
 """Blocking calls of the API server on the connections of one kubeconfig.
 
-Covers TLS, the credentials of each request, deadlines, and new connections after a certificate has changed. `client`
-provides the threads.
+Covers TLS, the credentials of each request, deadlines, and new connections after a certificate or the server's
+authority has changed. `client` provides the threads.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import h11
 
 from actors._base.messaging import tracing
 from actors._host.proxies import Proxy, proxy_for
+from actors._kube.connection.authority import Authority
 from actors._kube.connection.counters import counted
 from actors._kube.connection.credentials import Credentials, Identity, load_certificate
 from actors._kube.connection.endpoint import Endpoint
@@ -53,9 +54,10 @@ class Answer(NamedTuple):
 class Session:
     """The connections of one purpose. Safe from any thread."""
 
-    def __init__(self, access: Access | str, rotated: str = "") -> None:
+    def __init__(self, access: Access | str, rotated: str = "", *, follow_authority: bool = True) -> None:
         """`access`: a loaded context, or the path of a kubeconfig, which the first call reads. While the file is
-        missing, as during bootstrapping, calls fail with Unreachable. `rotated`: see Credentials."""
+        missing, as during bootstrapping, calls fail with Unreachable. `rotated`: see Credentials. `follow_authority`:
+        see Authority."""
         self._rotated = rotated
         self._path = access if isinstance(access, str) else ""
         self.on_plugin: Callable[[PluginRun], None] = lambda run: None  # noqa: ARG005 - the signature
@@ -64,6 +66,7 @@ class Session:
         """A call has the credentials to present (True), or begins to need them. Called in the call's thread."""
         self._loaded = None if isinstance(access, str) else self._new_credentials(access)
         self._lock = threading.Lock()
+        self._authority = Authority(follow=follow_authority)
         self._endpoint: Endpoint | None = None
         self._made_for: tuple[Any, ...] = ()
 
@@ -230,11 +233,12 @@ class Session:
         self.on_plugin(run)
 
     def _endpoint_for(self, access: Access, identity: Identity) -> Endpoint:
-        wanted = (identity.certificate, identity.key, access.cluster)
         with self._lock:
+            authority = self._authority.of(access)
+            wanted = (identity.certificate, identity.key, access.cluster, authority)
             if self._endpoint is not None and self._made_for == wanted:
                 return self._endpoint
-            old, self._endpoint = self._endpoint, endpoint_of(access, identity)
+            old, self._endpoint = self._endpoint, endpoint_of(access, identity, authority)
             self._made_for = wanted
             made = self._endpoint
         if old is not None:
@@ -242,22 +246,23 @@ class Session:
         return made
 
 
-def endpoint_of(access: Access, identity: Identity) -> Endpoint:
+def endpoint_of(access: Access, identity: Identity, authority: bytes) -> Endpoint:
     """The server without connections yet. Raises KubeconfigError, OSError and ValueError for an unusable one."""
     cluster = access.cluster
-    context = tls(access, identity) if urlsplit(cluster.server).scheme == "https" else None
+    context = tls(access, identity, authority) if urlsplit(cluster.server).scheme == "https" else None
     if context is not None and cluster.insecure_skip_tls_verify:
         log.warning("the API server %s is not verified: insecure-skip-tls-verify", cluster.server)
     return Endpoint(cluster.server, context, cluster.tls_server_name, _proxy_of(access))
 
 
-def tls(access: Access, identity: Identity) -> ssl.SSLContext:
-    """The TLS context: the trusted CA and our certificate. Raises KubeconfigError."""
-    cluster = access.cluster
-    authority = access.data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
+def tls(access: Access, identity: Identity, authority: bytes) -> ssl.SSLContext:
+    """The TLS context: the trusted CA (PEM; empty for those of the system) and our certificate.
+
+    Raises KubeconfigError.
+    """
     try:
         context = client_context(authority.decode() if authority else None)
-        if cluster.insecure_skip_tls_verify:
+        if access.cluster.insecure_skip_tls_verify:
             context.check_hostname = False
             context.verify_mode = ssl.CERT_NONE
         if identity.certificate:

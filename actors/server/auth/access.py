@@ -42,11 +42,16 @@ def bearer_token(request: Request) -> str:
 
 
 class Access:
-    """`tokens` and `webhook` ask the API server (authentication.webhook, authorization.mode: Webhook)."""
+    """`tokens` and `webhook` ask the API server (authentication.webhook, authorization.mode: Webhook).
 
-    def __init__(self, reviews: Reviews | None, *, tokens: bool, anonymous: bool, webhook: bool) -> None:
+    `uids`: a client certificate may name its user's UID.
+    """
+
+    def __init__(
+        self, reviews: Reviews | None, *, tokens: bool, anonymous: bool, webhook: bool, uids: bool = True
+    ) -> None:  # fmt: skip
         self._reviews = reviews
-        self._tokens, self._anonymous, self._webhook = tokens, anonymous, webhook
+        self._tokens, self._anonymous, self._webhook, self._uids = tokens, anonymous, webhook, uids
         # Limited, because clients without any right can cause a line with each request.
         self._refusals, self._failures = logs.Limited(log), logs.Limited(log)
         self._undecided = logs.Limited(log)  # of its own: invalid tokens, too, must not hide a failure
@@ -61,9 +66,9 @@ class Access:
     ) -> User | Response:
         anonymous = self._anonymous
         try:
-            user = user_of_certificate(certificate())
+            user = user_of_certificate(certificate(), with_uid=self._uids)
         except SSLCertVerificationError as error:
-            self._refusals.log(logging.INFO, "%s", error)
+            self._refusals.log(logging.INFO, "%s", error.args[0])
             user, anonymous = None, False  # a bearer token may still authenticate the client
         if user is not None:
             return with_authenticated_group(user)

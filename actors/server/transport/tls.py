@@ -1,4 +1,4 @@
-"""Builds the server's TLS context from certificate, key, client CA, versions and ciphers.
+"""Builds the server's TLS context from certificate, key, client CA, versions, ciphers and key exchanges.
 
 New connections check the files for changes, at most once a second. A rotated certificate or CA needs no restart.
 """
@@ -30,6 +30,16 @@ VERSIONS = {
     "VersionTLS12": ssl.TLSVersion.TLSv1_2,
     "VersionTLS13": ssl.TLSVersion.TLSv1_3,
 }
+GROUPS = {
+    4588: "X25519MLKEM768",
+    4587: "SecP256r1MLKEM768",
+    4589: "SecP384r1MLKEM1024",
+    29: "X25519",
+    23: "secp256r1",
+    24: "secp384r1",
+    25: "secp521r1",
+}
+"""OpenSSL's names of key exchanges by their number, the preferred ones first, as in Go."""
 _PARTS = {"AES_128": "AES128", "AES_256": "AES256", "3DES_EDE_CBC": "DES-CBC3", "_CBC": "", "RC4_128": "RC4"}
 
 
@@ -63,8 +73,13 @@ def cipher_name(name: str) -> str:
     return prefix + rest.replace("_", "-")
 
 
-def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = ()) -> ServerContext:
-    """A context of what the files hold now. Raises OSError with the file in its text; ssl.SSLError is an OSError."""
+def context(
+    files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str] = (), curves: Iterable[int] = ()
+) -> ServerContext:  # fmt: skip
+    """A context of what the files hold now. Raises OSError with the file in its text; ssl.SSLError is an OSError.
+
+    `curves`: the allowed key exchanges, in any order, as in Go; empty for OpenSSL's choice.
+    """
     from actors._net.openssl import ServerContext  # noqa: PLC0415 - 14 MB that a server without TLS saves
 
     if problem := problem_of(files):  # the calls below would wait for a FIFO, and ask for a passphrase at a terminal
@@ -73,6 +88,8 @@ def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str]
     ciphers = [found for name in cipher_suites if (found := cipher_name(name))]
     default = [one["name"] for one in ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).get_ciphers()]
     made = ServerContext(version.value, ciphers or default)
+    if allowed := set(curves):
+        _allow_groups(made, [name for number, name in GROUPS.items() if number in allowed])
     try:
         if files.certificate:
             made.load_cert_chain(files.certificate, files.key)
@@ -86,6 +103,17 @@ def context(files: TlsFiles, min_version: str = "", cipher_suites: Iterable[str]
         except (OSError, ValueError) as error:
             raise OSError(f"cannot use the client certificate authority {files.authority}: {error}") from error
     return made
+
+
+def _allow_groups(made: ServerContext, names: list[str]) -> None:
+    """Allow these groups. OpenSSL before 3.5 has none with ML-KEM, where the kubelet has them."""
+    try:
+        known = made.set_groups(names)
+    except OSError as error:
+        raise OSError(f"cannot use tlsCurvePreferences: {error}; allow another one, such as X25519 (29)") from error
+    if missing := [name for name in names if name not in known]:
+        without = ", ".join(missing)
+        log.warning("tlsCurvePreferences: this OpenSSL has no %s; serving with %s", without, ", ".join(known))
 
 
 def _unreadable(path: str) -> str:
@@ -125,6 +153,7 @@ class Certificates:
         choices: Iterable[TlsFiles],
         min_version: str = "",
         cipher_suites: Iterable[str] = (),
+        curves: Iterable[int] = (),
         *,
         only_valid: bool = False,
     ) -> None:
@@ -133,7 +162,7 @@ class Certificates:
         `only_valid`: after its end handshakes fail, as in the kubelet with a certificate of the cluster.
         """
         self._choices = tuple(choices)
-        self._min_version, self._cipher_suites = min_version, tuple(cipher_suites)
+        self._protocol = min_version, tuple(cipher_suites), tuple(curves)
         self._only_valid = only_valid
         self._seen: tuple[object, ...] = ()
         self._context: ServerContext | None = None
@@ -170,11 +199,11 @@ class Certificates:
 
     def _load(self, files: TlsFiles, seen: tuple[object, ...]) -> None:
         try:
-            made = context(files, self._min_version, self._cipher_suites)
+            made = context(files, *self._protocol)
             self._expires = made.expires() if self._only_valid and files.certificate else math.inf
             self._expired = self._is_over()
             if self._expired:
-                made = context(files._replace(certificate="", key=""), self._min_version, self._cipher_suites)
+                made = context(files._replace(certificate="", key=""), *self._protocol)
         except OSError as error:
             if self._context is None:
                 raise

@@ -216,6 +216,7 @@ EFFECTIVE: dict[str, Effect] = {
     "tlsPrivateKeyFile": Effect("tls_private_key_file", "server, certificates, runtime", _same),
     "tlsCipherSuites": Effect("tls_cipher_suites", "server", _strings),
     "tlsMinVersion": Effect("tls_min_version", "server", _same),
+    "tlsCurvePreferences": Effect("tls_curve_preferences", "server", lambda value: value or ()),
     "authentication.x509.clientCAFile": Effect("client_ca_file", "server", _same),
     "authentication.anonymous.enabled": Effect("anonymous_auth", "server", bool),
     "authentication.webhook.enabled": Effect("webhook_authentication", "server", bool),
@@ -265,6 +266,8 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     values["pod_certificate_request"] = gates.enabled("PodCertificateRequest")
     values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
     values["split_log_streams"] = gates.enabled("PodLogsQuerySplitStreams")
+    values["user_uid_of_certificate"] = gates.enabled("AllowParsingUserUIDFromCertAuth")
+    values["follow_api_authority"] = gates.enabled("ClientsAllowCARotation")
     values["dns_only_serving_certificate"] = gates.enabled("AllowDNSOnlyNodeCSR")
     values["separate_disk_gc"] = gates.enabled("KubeletSeparateDiskGC")
     values["cpu_quota_with_exclusive_cpus"] = not gates.enabled("DisableCPUQuotaWithExclusiveCPUs")

@@ -25,7 +25,6 @@ _NO_LOG_OPTIONS = "needs feature gate LoggingAlphaOptions, which is not built"
 _DEPRECATED = "has no effect in the kubelet either"
 
 _WITHOUT_EFFECT: dict[str, tuple[str, ...]] = {
-    "the server's library chooses the curves": ("tlsCurvePreferences",),
     "no metric is hidden": ("showHiddenMetricsForVersion",),
     "requests to the API server are in JSON": ("contentType",),
     "the agent attaches no volumes; the cluster's controller does": ("enableControllerAttachDetach",),

@@ -11,11 +11,11 @@ from proto.agent.settings import Settings
 
 _READ_BY = {
     "certificates": """
-        kubeconfig bootstrap_kubeconfig cert_dir rotate_certificates server_tls_bootstrap tls_cert_file
-        tls_private_key_file node_name dns_only_serving_certificate
+        kubeconfig bootstrap_kubeconfig cert_dir rotate_certificates follow_api_authority server_tls_bootstrap
+        tls_cert_file tls_private_key_file node_name dns_only_serving_certificate
     """,
     "config": """
-        root_dir pod_manifest_path objects_dir kubeconfig cert_dir rotate_certificates node_name
+        root_dir pod_manifest_path objects_dir kubeconfig cert_dir rotate_certificates follow_api_authority node_name
         file_check_frequency_s static_pod_url static_pod_url_header http_check_frequency_s
     """,
     "container_gc": """
@@ -24,7 +24,9 @@ _READ_BY = {
         cgroup_driver cgroup_root cgroups_per_qos container_gc_min_age_s container_gc_max_per_pod_container
         container_gc_max_containers container_gc_period_s
     """,
-    "events": "root_dir kubeconfig cert_dir rotate_certificates event_record_qps event_burst node_name",
+    "events": """
+        root_dir kubeconfig cert_dir rotate_certificates follow_api_authority event_record_qps event_burst node_name
+    """,
     "eviction": """
         run_dir root_dir node_name max_pods system_reserved kube_reserved enforce_node_allocatable cgroup_driver
         cgroup_root cgroups_per_qos eviction_hard eviction_soft eviction_soft_grace_s eviction_minimum_reclaim
@@ -42,15 +44,15 @@ _READ_BY = {
         image_pull_initial_back_off_s image_pull_max_back_off_s
     """,
     "node": """
-        run_dir root_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst register_node
-        provider_id cloud_provider node_status_update_frequency_s node_status_report_frequency_s
+        run_dir root_dir kubeconfig cert_dir rotate_certificates follow_api_authority kube_api_qps kube_api_burst
+        register_node provider_id cloud_provider node_status_update_frequency_s node_status_report_frequency_s
         node_lease_duration_s node_status_max_images shutdown_grace keep_shutdown_times pod_cidr node_name node_ip
         server_port extend_websockets_to_kubelet max_pods node_labels register_with_taints system_reserved kube_reserved
         eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction make_iptables_util_chains
         cgroup_driver
     """,
     "objects": """
-        run_dir objects_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst
+        run_dir objects_dir kubeconfig cert_dir rotate_certificates follow_api_authority kube_api_qps kube_api_burst
         config_map_and_secret_change_detection_strategy cluster_trust_bundle_projection pod_certificate_request
         node_name sync_frequency_s file_check_frequency_s
     """,
@@ -82,10 +84,11 @@ _READ_BY = {
         image_credential_provider_config extra
     """,
     "server": """
-        run_dir root_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst container_runtime_endpoint
-        node_name pod_logs_dir enable_server server_address server_port read_only_port page_address tls_cert_file
-        tls_private_key_file server_tls_bootstrap tls_cipher_suites tls_min_version client_ca_file anonymous_auth
-        webhook_authentication token_cache_s authorization_mode authorized_cache_s unauthorized_cache_s
+        run_dir root_dir kubeconfig cert_dir rotate_certificates follow_api_authority kube_api_qps kube_api_burst
+        container_runtime_endpoint node_name pod_logs_dir enable_server server_address server_port read_only_port
+        page_address tls_cert_file tls_private_key_file server_tls_bootstrap tls_cipher_suites tls_min_version
+        tls_curve_preferences client_ca_file user_uid_of_certificate anonymous_auth webhook_authentication
+        token_cache_s authorization_mode authorized_cache_s unauthorized_cache_s
         enable_debugging_handlers enable_profiling_handler enable_debug_flags_handler enable_system_log_handler
         enable_system_log_query streaming_idle_timeout_s extend_websockets_to_kubelet split_log_streams
         runtime_request_timeout_s
@@ -94,7 +97,9 @@ _READ_BY = {
         root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos
         separate_disk_gc system_cgroups runtime_cgroups
     """,
-    "status": "root_dir kubeconfig cert_dir rotate_certificates kube_api_qps kube_api_burst node_name",
+    "status": """
+        root_dir kubeconfig cert_dir rotate_certificates follow_api_authority kube_api_qps kube_api_burst node_name
+    """,
     "tracing": "tracing_endpoint node_name",
     "volume": """
         root_dir kubeconfig cluster_trust_bundle_projection pod_certificate_request node_name sync_frequency_s

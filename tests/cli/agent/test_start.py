@@ -400,11 +400,11 @@ def test_validate_refuses_a_gate_that_is_not_built(runner: CliRunner, tmp_path: 
     done = runner.invoke(group, ["config", "validate", str(file)])
     assert done.exit_code == 1
     assert f"{file}:5: featureGates.SELinuxMount: cannot set feature gate SELinuxMount to true" in done.output
-    file.write_text(file.read_text().replace("SELinuxMount", "ClientsAllowCARotation"))
+    file.write_text(file.read_text().replace("SELinuxMount", "TopologyManagerPolicyBetaOptions"))
     done = runner.invoke(group, ["config", "validate", str(file)])
     assert done.exit_code == 0
     assert f"warning: {file}:4: featureGates.EnvFiles: has no effect: EnvFiles cannot be switched off" in done.output
-    assert f"warning: {file}:5: featureGates.ClientsAllowCARotation: has no effect: a changed" in done.output
+    assert f"warning: {file}:5: featureGates.TopologyManagerPolicyBetaOptions: has no effect: no option" in done.output
 
 
 def test_config_show_needs_an_agent_or_flags(runner: CliRunner, run_dir: Path) -> None:

@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from cryptography import x509
@@ -29,7 +30,11 @@ from actors.server.policy import user_of_certificate
 from actors.server.transport import tls
 from actors.server.transport.listening import Connections, Port
 from actors.server.transport.tls import Certificates, TlsFiles, cipher_name, context
+from proto.agent.actor import Describe
+from supervisor.config.kubeletconfig.validation.server import CURVES
 from tests.controlplane.certificates import Authority, name_of, new_key, self_signed
+from tests.harness import ActorProcess, wait_for
+from tests.ports import free_port
 from tests.server.site import read_all, say, site, until
 from tests.tls_records import send_key_updates
 
@@ -472,6 +477,89 @@ def test_only_configured_cipher_suites_are_negotiated(authority: Authority, clie
     server = context(files(authority, clients=clients), "", suites)
     with connection(server, client(authority, version=ssl.TLSVersion.TLSv1_2)) as (_, there):
         assert (there.cipher() or ("",))[0] == "ECDHE-ECDSA-AES256-GCM-SHA384"
+
+
+def only(authority: Authority, group: str) -> ssl.SSLContext:
+    """A client that exchanges keys by this group alone."""
+    made = client(authority)
+    made.set_ecdh_curve(group)
+    return made
+
+
+def group_of(server: ServerContext, client: ssl.SSLContext) -> str | None:
+    """The group that both ends agreed on; None when they did not."""
+    try:
+        with connection(server, client) as (here, _):
+            session: Any = here
+            found: str = session._session.get_group_name()
+            return found.lower()
+    except ssl.SSLError:
+        return None
+
+
+NAMES = {23: "prime256v1", 24: "secp384r1", 25: "secp521r1"}
+"""Of the groups that the ssl module can choose for a client."""
+
+
+@pytest.mark.parametrize("allowed", [(), (23,), (24,), (25,), (25, 23), (29,)])
+def test_only_configured_key_exchanges_are_negotiated(authority: Authority, allowed: tuple[int, ...]) -> None:
+    server = context(files(authority), curves=allowed)
+    agreed = {number for number, name in NAMES.items() if group_of(server, only(authority, name))}
+    assert agreed == (set(allowed or NAMES) & NAMES.keys())
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+def test_order_of_key_exchanges_is_ignored_as_in_go(authority: Authority, version: ssl.TLSVersion) -> None:
+    anything = client(authority, version=version)
+    for allowed, chosen in (((24, 23, 29), "x25519"), ((29, 24, 23, 23), "x25519"), ((25, 24), "secp384r1")):
+        assert group_of(context(files(authority), curves=allowed), anything) == chosen
+
+
+def test_key_exchange_that_openssl_lacks_is_left_out_or_an_error(
+    authority: Authority, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OpenSSL before 3.5 has none with ML-KEM."""
+    monkeypatch.setitem(tls.GROUPS, 4588, "no-such-group")
+    server = context(files(authority), curves=(4588, 23))
+    assert "this OpenSSL has no no-such-group; serving with secp256r1" in caplog.text
+    assert [group_of(server, only(authority, NAMES[number])) is not None for number in (23, 24)] == [True, False]
+    with pytest.raises(OSError, match="cannot use tlsCurvePreferences: this OpenSSL has no key exchange no-such-group"):
+        context(files(authority), curves=(4588,))
+
+
+def test_each_key_exchange_of_the_configuration_has_a_name() -> None:
+    assert tls.GROUPS.keys() == CURVES.keys()
+
+
+def test_changed_certificate_keeps_the_configured_key_exchanges(
+    authority: Authority, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tls, "LOOK_S", 0.0)
+    pair = TlsFiles(str(tmp_path / "crt"), str(tmp_path / "key"))
+    made = Certificates([pair], "", (), (24,))
+    for name in ("server", "other"):
+        for path, source in zip(pair, files(authority, name)[:2], strict=False):
+            shutil.copy(source, path)
+        assert [group_of(made.current(), only(authority, NAMES[number])) for number in (23, 24)] == [None, "secp384r1"]
+    assert made.loads == 2
+
+
+def test_server_has_the_configured_key_exchanges_also_after_a_kill(authority: Authority) -> None:
+    port, pair = free_port(), files(authority)
+
+    def check() -> None:
+        wait_for(lambda: process.ask(Describe()).state["ports"] == [port], 30, "the port")
+        assert say(port, b"GET / HTTP/1.0\r\n\r\n", only(authority, "secp384r1")).startswith(b"HTTP/1.1 401")
+        with pytest.raises(ssl.SSLError, match=r"(?i)handshake.failure"):
+            say(port, b"", only(authority, "prime256v1"))
+
+    with ActorProcess(
+        "server", server_address="127.0.0.1", server_port=port, tls_cert_file=pair.certificate,
+        tls_private_key_file=pair.key, tls_curve_preferences=(24,),
+    ) as process:  # fmt: skip
+        check()
+        process.restart()
+        check()
 
 
 def test_files_that_change_are_in_use_with_the_next_connection(

@@ -37,6 +37,10 @@ class GateVerdict(NamedTuple):
 _SWITCHABLE: dict[str, tuple[str, str]] = {
     "AllAlpha": ("all alpha gates without an entry of their own", "kubeletconfig/test_feature_gates.py"),
     "AllBeta": ("all beta gates without an entry of their own", "kubeletconfig/test_feature_gates.py"),
+    "AllowParsingUserUIDFromCertAuth": (
+        "the user of a client certificate has the UID that its subject names",
+        "server/test_certificate_uid.py",
+    ),
     "AllowDNSOnlyNodeCSR": (
         "the serving certificate is requested also while the Node has DNS names only",
         "certificates/pure/test_policy.py",
@@ -48,6 +52,10 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
     "CPUManagerPolicyBetaOptions": (
         "needed for distribute-cpus-across-numa",
         "kubeletconfig/test_validation.py",
+    ),
+    "ClientsAllowCARotation": (
+        "a changed certificate authority of the API server is read again",
+        "kube/test_authority.py",
     ),
     "ClusterTrustBundleProjection": ("volume projects trust bundles", "volume/pure/test_trust.py"),
     "CustomCPUCFSQuotaPeriod": ("needed for cpuCFSQuotaPeriod", "kubeletconfig/test_validation.py"),
@@ -185,8 +193,6 @@ _NOT_BUILT: dict[str, str] = {
     _NO_SELINUX: "SELinuxMount",
     _NO_LOG_OPTIONS: "LoggingAlphaOptions LoggingBetaOptions",
     "log entries name their actor, and in JSON a worker's pod; there is no other key": "ContextualLogging",
-    "a certificate's user has no UID": "AllowParsingUserUIDFromCertAuth",
-    "a changed certificate authority of the API server is read at the next start": "ClientsAllowCARotation",
     "lists of the runtime are read in one answer": "CRIListStreaming",
     "the health that a CSI driver reports is not read": "CSIVolumeHealth",
     "readiness is kept over a restart of the agent": "ChangeContainerStatusOnKubeletRestart",
