@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import fcntl
+import os
 import subprocess
 import time
 
@@ -25,3 +27,16 @@ def test_longest_timeout_of_a_command_is_kept(timeout_s: float) -> None:
 def test_command_that_outlasts_one_wait_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(output, "LONGEST_WAIT_S", 0.01)
     assert collect("sleep 0.1; echo out", LONGEST_TIMEOUT_S) == (b"out\n", b"")
+
+
+def test_pipe_is_read_after_a_late_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that the command left holds the output open, and the reader got no turn until its time was over."""
+    monkeypatch.setattr(output, "DRAIN_S", -1.0)
+    reader, writer = os.pipe()
+    fcntl.fcntl(writer, fcntl.F_SETPIPE_SZ, 1024 * 1024)
+    with subprocess.Popen(["head", "-c", "500000", "/dev/zero"], stdout=writer, stderr=subprocess.PIPE) as process:
+        process.stdout = os.fdopen(reader, "rb")
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        said, _ = output.collect(process, None, 1_000_000)
+    os.close(writer)
+    assert len(said) == 500_000

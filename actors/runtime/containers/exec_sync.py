@@ -63,6 +63,15 @@ def _run(
         except TimeoutError:
             _kill(process, exec_command)
             raise RpcError("DEADLINE_EXCEEDED", f"command {shown!r} timed out after {timeout_s:g} s") from None
+        except OSError:  # as for want of descriptors: nothing would read or limit the command
+            for stream in (process.stdout, process.stderr):
+                assert stream is not None
+                stream.close()  # a signal needs a descriptor, too
+            try:
+                _kill(process, exec_command)
+            finally:
+                process.kill()
+            raise
         code = process.wait()
         if code < 0:  # a signal has ended the OCI runtime, as for want of memory: nothing else limits the command
             _kill_inside(process, exec_command)

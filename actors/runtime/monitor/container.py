@@ -18,8 +18,10 @@ class Container:
     """Descriptors, output and pending request of one container."""
 
     __slots__ = (
+        "adopt_by",
         "console",
         "dir",
+        "ended",
         "exit_by",
         "id",
         "log",
@@ -41,6 +43,7 @@ class Container:
         self.console: Any = None
         self.waiter: Waiter | None = None
         self.pid = 0
-        self.exit_by = 0.0
+        self.adopt_by = self.exit_by = 0.0
+        self.ended = False
         self.unwritten: tuple[()] | tuple[str, str] = ()
         """Exit code and time in ns, while the file `exit` cannot be written."""

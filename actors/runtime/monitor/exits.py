@@ -6,12 +6,11 @@ import errno
 import fcntl
 import os
 import sys
-import time
 
 UNKNOWN = 255
 """Exit code of a container whose parent was killed, as in containerd."""
-ADOPTION_S = 0.5
-"""Longest wait for a running process to become a child."""
+ADOPTION_S = 30.0
+"""Longest wait for a descendant to become a child. Less than ANSWER_S of the monitor's client."""
 _PIDFD_GET_INFO = 0xC040FF0B
 _PIDFD_INFO_EXIT = 1 << 3
 
@@ -32,21 +31,35 @@ def exit_code(pidfd: int) -> int | None:
     return os.waitstatus_to_exitcode(int.from_bytes(info[60:64], sys.byteorder))
 
 
-def is_child(pid: int) -> bool:
-    """Return True while the process runs or waits to be reaped; False once it is gone, or is not a child.
+def is_child(pid: int) -> bool | None:
+    """Return True for a child, which may have exited; None for a descendant that may become one; False for others.
 
     A process of an OCI runtime that has just ended may become a child a moment later, on a loaded machine with Linux
     6.12. It is waited for: a container that is taken for ended would run on unseen.
     """
-    until = time.monotonic() + ADOPTION_S
-    while True:
-        try:
-            os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-            return True
-        except ChildProcessError:
-            if not os.path.exists(f"/proc/{pid}") or time.monotonic() > until:
-                return False
-        time.sleep(0.001)
+    try:
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        return True
+    except ChildProcessError:
+        return None if _descends(pid) else False
+
+
+def _descends(pid: int) -> bool:
+    """Return True when this process is an ancestor of the process."""
+    at = _parent(pid)
+    while at > 1 and at != os.getpid():
+        above = _parent(at)
+        at = above if above >= 0 else _parent(pid)  # that ancestor has ended, and its children have another parent
+    return at == os.getpid()
+
+
+def _parent(pid: int) -> int:
+    """Field 4 of /proc/PID/stat; -1 for an ended process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
+            return int(file.read(4096).rpartition(b")")[2].split()[1])
+    except (OSError, IndexError):
+        return -1
 
 
 def become_subreaper() -> None:

@@ -11,7 +11,7 @@ import sys
 import time
 
 from actors.runtime.monitor.container import Container
-from actors.runtime.monitor.exits import UNKNOWN, become_subreaper, exit_code, is_child
+from actors.runtime.monitor.exits import ADOPTION_S, UNKNOWN, become_subreaper, exit_code, is_child
 from actors.runtime.monitor.files import descriptors, read_text, start_time, write
 from actors.runtime.monitor.output import Output
 from actors.runtime.monitor.sink import Sinks
@@ -29,7 +29,8 @@ MOST_UNCLAIMED = 4096
 """The most exit codes that are kept for pids without a known container; the oldest is dropped."""
 EXIT_S = 10.0
 """Longest wait for the parent of an adopted container to reap it. The exit code can be read only then."""
-EXIT_TRY_MS = 20
+TRY_MS = 20
+"""Interval of the checks whether such a process was reaped, or a started one has become a child."""
 MOST_READS_AT_END = 64
 """Reads of a pipe at its end, at most: a process that the container left may write on and must not block the loop."""
 TIOCGPTPEER = 0x5441
@@ -52,6 +53,8 @@ class Monitor:
         self.pids: dict[int, Container] = {}
         self.unclaimed_exits: dict[int, int] = {}
         """Exit codes by pid of processes that may turn out to be a container's first. Noted during starts only."""
+        self.adopting: list[Container] = []
+        """Containers whose OCI runtime command has ended, and whose processes are not known as children yet."""
         self.exiting: list[Container] = []
         self.begun = False
         self.poll = select.poll()
@@ -74,7 +77,7 @@ class Monitor:
 
     def run(self) -> None:
         while self.clients or self.containers or self.commands or not self.begun:
-            for fd, _ in self.poll.poll(EXIT_TRY_MS if self.exiting else None):
+            for fd, _ in self.poll.poll(TRY_MS if self.adopting or self.exiting else None):
                 handler = self.handlers.get(fd)
                 if handler is None:
                     continue
@@ -82,6 +85,8 @@ class Monitor:
                     handler(fd)
                 except Exception as error:  # an error of one container must not stop the others
                     print(f"monitor: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+            for container in self.adopting[:]:
+                self.try_adopt(container)
             for container in self.exiting[:]:
                 self.try_exit_code(container)
 
@@ -168,7 +173,7 @@ class Monitor:
         finally:
             for fd in set(fds):
                 os.close(fd)
-        if not self.commands:  # the exits of an earlier start belong to no container of this one
+        if not self.commands and not self.adopting:  # the exits of an earlier start belong to no container of this one
             self.unclaimed_exits.clear()
         self.commands[pid] = container
         return None
@@ -206,7 +211,7 @@ class Monitor:
         for stream in streams.split(",") if streams else ():
             fd = self.received.pop(0)
             output = next((one for one in container.outputs if one.stream == stream.encode()), None)
-            if output is None:
+            if output is None or container.ended:  # a process that it left may keep the output open
                 os.close(fd)
                 continue
             self.sinks.add(fd, container, output)
@@ -239,8 +244,9 @@ class Monitor:
         self.close_console(container)
         self.containers.pop(container.id, None)
         self.pids.pop(container.pid, None)
-        if container in self.exiting:
-            self.exiting.remove(container)
+        for waiting in (self.adopting, self.exiting):
+            if container in waiting:
+                waiting.remove(container)
 
     # Open files of a container
 
@@ -355,7 +361,7 @@ class Monitor:
             self.command_ended(self.commands.pop(pid), code)
         elif pid in self.pids:
             self.ended(self.pids.pop(pid), code)
-        elif self.commands:
+        elif self.commands or self.adopting:
             if len(self.unclaimed_exits) >= MOST_UNCLAIMED:
                 self.unclaimed_exits.pop(next(iter(self.unclaimed_exits)))
             # A container may exit before its pid is known. Most others are its orphans, or processes of exec. Their
@@ -364,23 +370,36 @@ class Monitor:
 
     def command_ended(self, container: Container, code: int) -> None:
         """The OCI runtime has started the container, or failed."""
-        waiter, container.waiter = container.waiter, None
-        assert waiter is not None
         if code == 0 and container.console is not None:
             self.receive_console(container)  # it was sent, but not received yet
         self.close_console(container)
         if code != 0:
-            self.answer(waiter, "error", f"the OCI runtime ended with exit code {code}")
+            self.answer_start(container, "error", f"the OCI runtime ended with exit code {code}")
             self.forget(container)
             return
         container.pid = int(read_text(f"{container.dir}/pid"))
+        container.adopt_by = time.monotonic() + ADOPTION_S
+        self.adopting.append(container)
+        self.try_adopt(container)
+
+    def answer_start(self, container: Container, *fields: str) -> None:
+        waiter, container.waiter = container.waiter, None
+        assert waiter is not None
+        self.answer(waiter, *fields)
+
+    def try_adopt(self, container: Container) -> None:
+        """Note the started container as running or ended, once its process is a child or gone."""
+        child = is_child(container.pid)
+        if child is None and time.monotonic() < container.adopt_by:
+            return
+        self.adopting.remove(container)
         ended: int | None = self.unclaimed_exits.pop(container.pid, UNKNOWN)  # UNKNOWN: too many others ended meanwhile
-        if is_child(container.pid):  # an orphan had that pid during the start
+        if child:  # an orphan had that pid during the start
             ended = None
         # Once it is reaped, the pid may be another process's, whose start time would let that one be killed.
         ticks = start_time(container.pid) if ended is None else "0"
         write(f"{container.dir}/started", f"{container.pid} {ticks} {time.time_ns()}\n")
-        self.answer(waiter, "ok", str(container.pid))
+        self.answer_start(container, "ok", str(container.pid))
         if ended is None:
             self.pids[container.pid] = container
         else:
@@ -402,6 +421,7 @@ class Monitor:
 
     def ended(self, container: Container, code: int) -> None:
         """The first process has exited. Its log is complete before clients learn of the exit."""
+        container.ended = True
         self.close_slave(container)
         outputs = container.outputs[:]
         unread = outputs

@@ -49,9 +49,11 @@ class Attachment:
 
     def _attach(self, wanted: SessionRequest) -> tuple[dict[str, int], bool, int]:
         names = [name for name in wanted.outputs if name == "stdout" or not self._container.config.tty]
-        pipes = {name: os.pipe2(os.O_CLOEXEC) for name in names}
-        self._fds += [reader for reader, _ in pipes.values()]
+        pipes: dict[str, tuple[int, int]] = {}
         try:
+            for name in names:
+                pipes[name] = os.pipe2(os.O_CLOEXEC)
+                self._fds.append(pipes[name][0])
             takes_input, terminal = self._engine.monitor.client.attach(
                 self._container.record.id, {name: writer for name, (_, writer) in pipes.items()}
             )

@@ -117,7 +117,11 @@ class Execution:
         self._process = subprocess.Popen(
             line, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", start_new_session=True
         )
-        self._pidfd = os.pidfd_open(self._process.pid)
+        try:
+            self._pidfd = os.pidfd_open(self._process.pid)
+        except OSError:  # as for want of descriptors: no session would end the command
+            self.terminate()
+            raise
         self._fds.append(self._pidfd)
 
     def notify_resize(self) -> None:

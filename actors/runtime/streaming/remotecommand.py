@@ -14,17 +14,18 @@ import struct
 import termios
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
 from typing import NamedTuple, Protocol
 
 import msgspec
 
 from actors._base.messaging.futures import Future
 from actors._base.messaging.tasks import Task, first_of
+from actors._base.messaging.timers import Timer
 from actors._net.client_watchdog import ClientWatchdog
 from actors._net.loop import Loop, Readiness
 from actors._net.stream import Stream
 from actors._net.streaming.spdy import ProtocolError
+from actors.runtime.model.output import most_held
 from proto.common import untrusted
 
 BLOCK = 64 * 1024
@@ -81,7 +82,7 @@ class ProcessStreams:
     """Closed at the end of input, unless it is the terminal."""
     terminal: int = -1
     ends_with_output: bool = False
-    """The streams are a container's own and may end while it runs on."""
+    """The streams are a container's own: they may end while it runs on, and the monitor ends them with it."""
     ends_with_input: bool = False
     """Attach to a process that runs on: after its input the client waits for no more than the output of DRAIN_S."""
     on_resize: Callable[[], object] = lambda: None
@@ -101,8 +102,9 @@ class RemoteCommand:
     def __init__(self, loop: Loop, channels: Channels, process: ProcessStreams, stream: Stream, idle_s: float) -> None:
         self._loop, self._channels, self._process = loop, channels, process
         self._waits: dict[int, Readiness] = {}
-        self._expired: set[int] = set()
-        self._draining = False
+        self._left: dict[int, int] = {}
+        """The most bytes to read of each output, without a wait, once their time is over."""
+        self._stop: Timer | None = None
         self._stdin = process.stdin
         self._gone: Future[None] = Future()
         self._over: Future[None] = Future()
@@ -117,10 +119,13 @@ class RemoteCommand:
         try:
             await first_of(self._over, self._gone)
             if not self._gone.done():
-                await self._drain()
+                for pump in self._pumps:
+                    await first_of(pump, self._gone)
             return not self._gone.done()
         finally:
             self._watchdog.cancel()
+            if self._stop is not None:
+                self._stop.cancel()
             for task in tasks:
                 task.cancel()
             self._close_stdin()
@@ -130,7 +135,10 @@ class RemoteCommand:
         looking.register(self._process.pidfd, select.POLLIN)
         while not looking.poll(0):  # a readiness event may belong to an earlier descriptor of this number
             await self._loop.readable(self._process.pidfd)
-        self._over.set(None)
+        if self._process.ends_with_output:
+            self._over.set(None)
+        else:
+            self._end_soon()
 
     # Input
 
@@ -160,14 +168,7 @@ class RemoteCommand:
         self._close_stdin()
         self._process.on_stdin_end()
         if self._process.ends_with_input:
-            self._loop.call_later(DRAIN_S, self._stop_reading)
-            self._over.set(None)
-
-    def _stop_reading(self) -> None:
-        """End the output at a fixed time: a process that runs on may never pause."""
-        for fd in self._process.outputs.values():
-            self._expired.add(fd)
-            self._expire(fd)
+            self._end_soon()
 
     def _close_stdin(self) -> None:
         if self._stdin >= 0 and self._stdin != self._process.terminal:
@@ -199,35 +200,39 @@ class RemoteCommand:
             self._over.set(None)
 
     async def _read(self, fd: int) -> bytes:
-        while fd not in self._expired:
+        while True:
             try:
-                return os.read(fd, BLOCK)
+                chunk = os.read(fd, min(BLOCK, self._left.get(fd, BLOCK)))
             except BlockingIOError:
+                if fd in self._left:
+                    return b""
                 await self._more(fd)
             except OSError:  # EIO: the terminal's slave is closed
                 return b""
-        return b""
+            else:
+                if fd in self._left:
+                    self._left[fd] -= len(chunk)
+                return chunk
 
     async def _more(self, fd: int) -> None:
         wait = self._waits[fd] = self._loop.readable(fd)
-        timer = self._loop.call_later(DRAIN_S, partial(self._expire, fd)) if self._draining else None
         try:
             await wait
         finally:
             self._waits.pop(fd, None)
-            if timer is not None:
-                timer.cancel()
 
-    def _expire(self, fd: int) -> None:
-        if (wait := self._waits.get(fd)) is not None:
-            self._expired.add(fd)
-            self._loop.forget(wait)
-            wait.set(None)
+    def _end_soon(self) -> None:
+        """End the session once its output has ended, or after DRAIN_S."""
+        self._stop = self._stop or self._loop.call_later(DRAIN_S, self._stop_reading)
+        self._over.set(None)
 
-    async def _drain(self) -> None:
-        """Send the output that the process wrote before its exit, however slowly the client takes it."""
-        self._draining = True
-        for fd in list(self._waits):
-            self._loop.call_later(DRAIN_S, partial(self._expire, fd))
-        for pump in self._pumps:
-            await first_of(pump, self._gone)
+    def _stop_reading(self) -> None:
+        """End the output, at a fixed time: a process that runs on may never pause.
+
+        What the outputs hold now is still sent, however slowly the client takes it.
+        """
+        for fd in self._process.outputs.values():
+            self._left[fd] = most_held(fd)
+            if (wait := self._waits.get(fd)) is not None:
+                self._loop.forget(wait)
+                wait.set(None)

@@ -176,6 +176,13 @@ def test_stall_between_two_clocks_is_no_difference(monkeypatch: pytest.MonkeyPat
     assert before - 0.1 < found_s < time.clock_gettime(time.CLOCK_BOOTTIME) + 0.1
 
 
+def monitor_with(exits: dict[int, int]) -> Any:
+    """The monitor within this process, without clients."""
+    monitor: Any = Monitor.__new__(Monitor)
+    monitor.unclaimed_exits, monitor.pids, monitor.adopting, monitor.clients = dict(exits), {}, [], {}
+    return monitor
+
+
 @pytest.mark.parametrize("exits", [{os.getpid(): 7}, {}])
 def test_container_that_ended_at_its_start_has_no_start_time(tmp_path: Path, exits: dict[int, int]) -> None:
     """Its exit is known, or was dropped among too many of others."""
@@ -184,14 +191,9 @@ def test_container_that_ended_at_its_start_has_no_start_time(tmp_path: Path, exi
     (tmp_path / "pid").write_text(str(reused))
     container, ended = Container("c", str(tmp_path)), []
     container.waiter = (0, "1")
-    monitor: Any = SimpleNamespace(
-        unclaimed_exits=dict(exits),
-        pids={},
-        close_console=lambda _: None,
-        answer=lambda *_: None,
-        ended=lambda _, code: ended.append(code),
-    )
-    Monitor.command_ended(monitor, container, 0)
+    monitor = monitor_with(exits)
+    monitor.ended = lambda _, code: ended.append(code)
+    monitor.command_ended(container, 0)
     assert ended == [code]
     assert (tmp_path / "started").read_text().split()[:2] == [str(reused), "0"]
 
@@ -212,10 +214,10 @@ def test_container_that_becomes_a_child_a_moment_later_runs(
     (tmp_path / "pid").write_text(str(child.pid))
     container = Container("c", str(tmp_path))
     container.waiter = (0, "1")
-    monitor: Any = SimpleNamespace(
-        unclaimed_exits={}, pids={}, close_console=lambda _: None, answer=lambda *_: None, ended=None
-    )
-    Monitor.command_ended(monitor, container, 0)
+    monitor = monitor_with({})
+    monitor.command_ended(container, 0)
+    while monitor.adopting:
+        monitor.try_adopt(container)
     assert monitor.pids == {child.pid: container}
     assert (tmp_path / "started").read_text().split()[:2] == [str(child.pid), processes.start_ticks(child.pid)]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -27,6 +28,16 @@ touch {pid}.go
 while kill -0 $(cat {pid}) 2>/dev/null; do sleep 0.01; done
 """
 """Starts a container that ends before this does, and after the shell that could reap it."""
+LATE_CHILD = """
+(sleep 1000 & echo $! >{pid}; sleep 1.5) &
+until test -s {pid}; do sleep 0.01; done
+"""
+"""Starts a container whose parent outlives this: it becomes the monitor's child 1.5 s later."""
+LEAVES = """
+sh -c 'sleep 1000 & echo $! >$0.left; exec sleep 1000' {pid} & echo $! >{pid}
+until test -s {pid}.left; do sleep 0.01; done
+"""
+"""Starts a container that leaves a process with its output."""
 SAME_PID = """
 orphan=$(cat {orphan})
 until [ "$!" = "$orphan" ]; do
@@ -103,6 +114,27 @@ def test_a_container_that_ends_during_its_start_has_its_exit_code(monitored: Mon
     monitored.start("short", SHORT)
     wait_for(lambda: "short" in monitored.exits, 20, "the exit is told")
     assert monitored.exits == {"short": 5}
+
+
+def test_started_process_that_is_a_child_later_is_not_taken_for_ended(monitored: Monitored) -> None:
+    pid = monitored.start("late", LATE_CHILD)
+    assert monitored.exits == {}
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: monitored.exits == {"late": 128 + signal.SIGKILL}, 20, "its own exit is told")
+
+
+def test_attaching_to_an_ended_container_ends(monitored: Monitored, tmp_path: Path) -> None:
+    pid = monitored.start("ended", LEAVES)
+    left = int((tmp_path / "ended" / "pid.left").read_text())
+    os.kill(pid, signal.SIGKILL)
+    wait_for(lambda: "ended" in monitored.exits, 20, "the exit is told")
+    reader, writer = os.pipe()
+    monitored.client.attach("ended", {"stdout": writer})
+    os.close(writer)
+    over = select.select([reader], [], [], 20)[0]
+    os.kill(left, signal.SIGKILL)
+    os.close(reader)
+    assert over
 
 
 RUNS = "sleep 1000 & echo $! >{pid}"

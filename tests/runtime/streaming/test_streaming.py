@@ -15,7 +15,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -23,18 +23,16 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from actors._base.messaging.futures import Future
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._net import client_watchdog
 from actors._net.loop import Loop
 from actors._net.stream import Stream
 from actors._net.streaming.spdy import Accepted, Data, Session
-from actors.runtime.streaming import remotecommand
 from actors.runtime.streaming import server as streaming
 from actors.runtime.streaming.execution import copy_size
 from actors.runtime.streaming.policy import EXEC, SessionRequest
-from actors.runtime.streaming.remotecommand import Channels, Message
+from actors.runtime.streaming.remotecommand import Channels
 from actors.runtime.streaming.server import StreamingServer
 from proto.cri import api_pb2 as pb
 from supervisor.cli.streams.transport.connection import Connection, StreamingError
@@ -621,72 +619,6 @@ def test_spdy_within_websocket(cri: Cri, listening: str) -> None:
 
 
 # Ends
-
-
-class Endless:
-    """A client that ends its input at once and takes all output."""
-
-    def __init__(self, loop: Loop) -> None:
-        self._loop = loop
-        self._coming = [Message("stdin", b"", end=True)]
-
-    async def receive(self) -> Message:
-        if not self._coming:
-            await Future()
-        return self._coming.pop()
-
-    async def send(self, kind: str, content: bytes) -> None:
-        assert (kind, len(content)) == ("stdout", remotecommand.BLOCK)
-        await self._loop.sleep(0)
-
-
-class Keeping(Endless):
-    """The same, which keeps the output."""
-
-    def __init__(self, loop: Loop) -> None:
-        super().__init__(loop)
-        self.said = b""
-
-    async def send(self, _: str, content: bytes) -> None:
-        self.said += content
-
-
-def finishes(loop: Loop, channels: Any, output: int, on_stdin_end: Callable[[], object] = lambda: None) -> bool:
-    """Attach the client to an output of this process, which runs on."""
-    pidfd = os.pidfd_open(os.getpid())
-    process = remotecommand.ProcessStreams(
-        {"stdout": output}, pidfd, ends_with_output=True, ends_with_input=True, on_stdin_end=on_stdin_end
-    )
-    listener = socket.create_server(("127.0.0.1", 0))
-    with listener, socket.create_connection(listener.getsockname()), closing(listener.accept()[0]) as connected:
-        session = remotecommand.RemoteCommand(loop, channels, process, Stream(loop, connected), 0)
-        finished = loop.spawn(session.run())
-        finished.add_done_callback(lambda _: loop.stop())
-        loop.call_later(30, loop.stop)
-        loop.run()
-    os.close(output)
-    os.close(pidfd)
-    return finished.result(0)
-
-
-def test_end_of_input_ends_an_output_without_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remotecommand, "DRAIN_S", 0.1)
-    loop = Loop()
-    assert finishes(loop, Endless(loop), os.open("/dev/zero", os.O_RDONLY))
-
-
-def test_output_that_answers_the_end_of_input_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remotecommand, "DRAIN_S", 20.0)
-    loop = Loop()
-    channels, (reader, writer) = Keeping(loop), os.pipe()
-    os.set_blocking(reader, False)
-
-    def answer() -> None:
-        os.write(writer, b"got one")
-        os.close(writer)
-
-    assert finishes(loop, channels, reader, lambda: loop.call_later(0.1, answer))
-    assert channels.said == b"got one"
 
 
 def test_begun_write_is_completed_when_it_is_cancelled() -> None:
