@@ -176,6 +176,9 @@ LOSING_SUPPORT = _gauge(
     "version",
 )
 RELIST_SECONDS = _histogram("kubelet_pleg_relist_duration_seconds", "How long listing everything in the runtime took.")
+POD_RELIST_SECONDS = _histogram(
+    "kubelet_pleg_pod_relist_duration_seconds", "How long reading one pod in the runtime took, for its worker."
+)
 RELIST_INTERVAL_SECONDS = _histogram("kubelet_pleg_relist_interval_seconds", "Time between two lists of the runtime.")
 PLEG_LAST_SEEN = _gauge("kubelet_pleg_last_seen_seconds", "Unix time of the latest list of the runtime.")
 EVENTED_CONNECTIONS = _counter(

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,9 +36,17 @@ from actors._host.system import agent_id
 from actors._metrics import kubelet as metrics
 from actors.image_gc import collection, policy
 from actors.image_gc.collection import Look, Tally
-from actors.image_gc.listing import image_view, image_views, images_in_use, pods_in, sandbox_image
+from actors.image_gc.listing import (
+    Handlers,
+    handlers_by_name,
+    image_view,
+    image_views,
+    images_in_use,
+    pods_in,
+    sandbox_image,
+)
 from actors.image_gc.mounts import ImageMounts
-from actors.image_gc.policy import ImageView, Limits, Protection, Seen, Victim
+from actors.image_gc.policy import ImageView, InUse, Limits, Protection, Seen, Victim
 from proto.common.until import Until
 from proto.cri import api_pb2 as pb
 from proto.node.eviction import PlannedVictim
@@ -61,7 +69,7 @@ STEP_S = 1.0
 
 
 class _Saved(msgspec.Struct, kw_only=True):
-    """The checkpoint: times of first sight and last use by image, and the start of the agent that they are of."""
+    """The checkpoint: times of first sight and last use by an image's key, and the start of the agent they are of."""
 
     agent: str = ""
     began: float
@@ -103,6 +111,8 @@ class ImageGc(Actor):
         loss = "after a restart all images count as unused"
         self._file = CheckpointFile(self, path, CHECKPOINT_VERSION, loss, deadline_s=DISK_S, sync=True)
         self._seen: dict[str, Seen] = {}
+        self._runtime_handlers: Mapping[str, frozenset[str]] = {}
+        """Runtime handlers by name of an image, as of the last look."""
         self._began, self._clock = time.time(), _clock()
         self._initialized = False
         self._last_error = ""
@@ -236,9 +246,10 @@ class ImageGc(Actor):
 
     # Looking
 
-    async def _list_images(self, cri: RelayedCri, *, old: bool = False) -> tuple[list[ImageView], frozenset[str]]:
+    async def _list_images(self, cri: RelayedCri, *, old: bool = False) -> tuple[list[ImageView], InUse]:
         """Return the images and the names in use, and record both. `old`: images without a record were there before."""
-        images = image_views(await cri.list_images())
+        images = image_views(await cri.list_images(), by_handler=self.settings.images_by_handler)
+        self._runtime_handlers = handlers_by_name(images)
         in_use = await self._names_in_use(cri, images)
         self._follow_clock()
         now = time.time()
@@ -246,10 +257,14 @@ class ImageGc(Actor):
         await self._save()
         return images, in_use
 
-    async def _names_in_use(self, cri: RelayedCri, images: Sequence[ImageView]) -> frozenset[str]:
+    async def _names_in_use(self, cri: RelayedCri, images: Sequence[ImageView]) -> InUse:
         """Return the names by which containers use images. Mounts are read only if one of `images` might go."""
         containers = await cri.list_containers()
-        names, kept = images_in_use(containers), self._kept or frozenset()
+        handlers = None
+        if self.settings.images_by_handler:
+            sandboxes = await cri.list_pod_sandbox()
+            handlers = Handlers({one.id: one.runtime_handler for one in sandboxes}, self._runtime_handlers)
+        names, kept = images_in_use(containers, handlers), self._kept or frozenset()
         if all(policy.why_stays(one, names, kept, self._protection) for one in images):
             return names
         return names | await self._mounts.of(cri, [one.id for one in containers])
@@ -285,8 +300,8 @@ class ImageGc(Actor):
         kept = await self._kept_images(cri)
         unused = policy.candidates(self._seen, images, in_use, kept, self._protection)
         if unused and await self._keeps_all(cri):
-            return Look(now, images, (), {one.id: self._keeping for one in images})
-        stays = {one.id: policy.why_stays(one, in_use, kept, self._protection) for one in images}
+            return Look(now, images, (), {one.key: self._keeping for one in images})
+        stays = {one.key: policy.why_stays(one, in_use, kept, self._protection) for one in images}
         return Look(now, images, unused, stays)
 
     async def _collect(self, cri: RelayedCri, *, by_thresholds: bool) -> Tally:
@@ -328,7 +343,7 @@ class ImageGc(Actor):
             ObjectReference(kind="Image", name=policy.object_name(image)), "Normal", policy.REMOVED, text
         )
         metrics.IMAGES_COLLECTED.inc(victim.rule)
-        self._seen.pop(image.id, None)
+        self._seen.pop(image.key, None)
         return ""
 
 

@@ -27,7 +27,7 @@ class Look:
     images: Sequence[ImageView]
     unused: Sequence[Candidate]
     stays: dict[str, str]
-    """ID to the reason why an image is not in `unused`."""
+    """Key to the reason why an image is not in `unused`."""
 
 
 class Node(Protocol):
@@ -49,14 +49,15 @@ class Tally:
 
     freed: int = 0
     removed: tuple[str, ...] = ()
+    """Keys of images."""
     failed: dict[str, str] = field(default_factory=dict)
-    """ID to the reason, of images that did not go."""
+    """Key to the reason, of images that did not go."""
     found: Sequence[Victim] = ()
     wanted: int = 0
 
     def left(self, look: Look) -> tuple[str, ...]:
         """Return the IDs of the images that stayed."""
-        return tuple(image.id for image in look.images if image.id not in self.removed)
+        return tuple(dict.fromkeys(image.id for image in look.images if image.key not in self.removed))
 
     def basis(self, look: Look) -> Basis:
         """Return the facts, to compare them with a plan's."""
@@ -66,10 +67,10 @@ class Tally:
 def _basis(
     look: Look, found: Sequence[Victim], going: tuple[str, ...], amounts: tuple[int, int], failed: dict[str, str]
 ) -> Basis:
-    space = {one.image.id for one in found if one.rule == "space"}
+    space = {one.image.key for one in found if one.rule == "space"}
     figures = {TO_FREE: amounts[0], FREED: amounts[1], COUNT: len(space.intersection(going))}
-    verdicts = policy.verdicts(look.images, look.unused, found, lambda image: look.stays.get(image.id, ""))
-    names = {image.id: policy.shown_name(image) for image in look.images}
+    verdicts = policy.verdicts(look.images, look.unused, found, lambda image: look.stays.get(image.key, ""))
+    names = {image.key: policy.shown_name(image) for image in look.images}
     return Basis(going, {**verdicts, **failed}, figures, names)
 
 
@@ -92,7 +93,7 @@ async def plan(node: Node, limits: Limits, began: float, available: int | None) 
     wanted = policy.bytes_to_free(capacity, supposed + freed, limits)
     going = policy.expected(found, wanted)
     space = sum(one.image.size_bytes for one in going if one.rule == "space")
-    return look, going, _basis(look, found, tuple(one.image.id for one in going), (wanted, space), {})
+    return look, going, _basis(look, found, tuple(one.image.key for one in going), (wanted, space), {})
 
 
 async def by_thresholds(node: Node, look: Look, limits: Limits, began: float, tally: Tally) -> None:
@@ -129,7 +130,7 @@ async def all_unused(node: Node, look: Look, limits: Limits, began: float, tally
 
 async def _remove(node: Node, victim: Victim, tally: Tally) -> bool:
     if problem := await node.remove(victim):
-        tally.failed[victim.image.id] = problem
+        tally.failed[victim.image.key] = problem
         return False
-    tally.removed += (victim.image.id,)
+    tally.removed += (victim.image.key,)
     return True

@@ -42,6 +42,13 @@ class ImageView:
     runtime_handler: str = ""
     local: bool = False
     """It has no digest of a registry: it was imported or built here, and no pull brings it back."""
+    by_handler: bool = False
+    """The feature gate RuntimeClassInImageCriApi: entries of one ID with other runtime handlers are other images."""
+
+    @property
+    def key(self) -> str:
+        """Its identity: the ID; with the gate also its runtime handler, if the runtime tells one."""
+        return f"{self.id},{self.runtime_handler}" if self.by_handler and self.runtime_handler else self.id
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,13 +111,17 @@ class Limits:
         return self.high_percent == 100 and self.max_age_s == 0
 
 
-def is_used(image: ImageView, in_use: frozenset[str]) -> bool:
+InUse = frozenset[str | tuple[str, str]]
+"""Names by which containers, running or not, use images. A name with a runtime handler is of its image alone."""
+
+
+def is_used(image: ImageView, in_use: InUse) -> bool:
     """Return True when a container, running or not, uses one of the image's names."""
-    return not image.names.isdisjoint(in_use)
+    return not image.names.isdisjoint(in_use) or any((name, image.runtime_handler) in in_use for name in image.names)
 
 
 def observe(
-    seen: Mapping[str, Seen], images: Iterable[ImageView], in_use: frozenset[str], detected: float, now: float
+    seen: Mapping[str, Seen], images: Iterable[ImageView], in_use: InUse, detected: float, now: float
 ) -> dict[str, Seen]:
     """Return the records after a look at the runtime: new images have `detected`, used ones were used `now`.
 
@@ -118,9 +129,9 @@ def observe(
     """
     result = {}
     for image in images:
-        known = seen.get(image.id, Seen(detected))
+        known = seen.get(image.key, Seen(detected))
         used = now if is_used(image, in_use) else min(known.last_used, now)
-        result[image.id] = Seen(min(known.first_detected, now), used)
+        result[image.key] = Seen(min(known.first_detected, now), used)
     return result
 
 
@@ -139,9 +150,7 @@ def shifted(seen: Mapping[str, Seen], by_s: float) -> dict[str, Seen]:
     return {image: Seen(moved(one.first_detected), moved(one.last_used)) for image, one in seen.items()}
 
 
-def why_stays(
-    image: ImageView, in_use: frozenset[str], kept: frozenset[str], protection: Protection = NO_PROTECTION
-) -> str:
+def why_stays(image: ImageView, in_use: InUse, kept: frozenset[str], protection: Protection = NO_PROTECTION) -> str:
     """Return the reason why an image is no candidate; empty for a candidate."""
     if is_used(image, in_use):
         return "in use"
@@ -155,12 +164,12 @@ def why_stays(
 def candidates(
     seen: Mapping[str, Seen],
     images: Iterable[ImageView],
-    in_use: frozenset[str],
+    in_use: InUse,
     kept: frozenset[str],
     protection: Protection = NO_PROTECTION,
 ) -> list[Candidate]:
     """Return images not in use, pinned, `kept` or protected: least recently used first, then first detected."""
-    free = [Candidate(image, seen[image.id]) for image in images if not why_stays(image, in_use, kept, protection)]
+    free = [Candidate(image, seen[image.key]) for image in images if not why_stays(image, in_use, kept, protection)]
     return sorted(free, key=lambda candidate: (candidate.seen.last_used, candidate.seen.first_detected))
 
 
@@ -214,8 +223,8 @@ def victims(unused: Iterable[Candidate], limits: Limits, began: float, now: floa
     """Return the images that may go, in their order: with `aged` those over the maximum age, then those for space."""
     unused = list(unused)
     old = [one for one in unused if aged and too_old(one, limits, began, now)]
-    gone = {one.image.id for one in old}
-    space = [one for one in unused if one.image.id not in gone and old_enough(one, limits, now)]
+    gone = {one.image.key for one in old}
+    space = [one for one in unused if one.image.key not in gone and old_enough(one, limits, now)]
     return [*(Victim(one, "age") for one in old), *(Victim(one, "space") for one in space)]
 
 
@@ -245,20 +254,20 @@ def bytes_to_free(capacity: int, available: int, limits: Limits) -> int:
 def verdicts(
     images: Iterable[ImageView], unused: Iterable[Candidate], found: Iterable[Victim], stays: Callable[[ImageView], str]
 ) -> dict[str, str]:
-    """Return ID to the reason to go or to stay. `stays` is `why_stays`, or says why all images stay."""
-    rules = {one.image.id: one.rule for one in found}
-    times = {one.image.id: one.seen.last_used for one in unused}
+    """Return key to the reason to go or to stay. `stays` is `why_stays`, or says why all images stay."""
+    rules = {one.image.key: one.rule for one in found}
+    times = {one.image.key: one.seen.last_used for one in unused}
 
     def verdict(image: ImageView) -> str:
-        if image.id not in times:
+        if image.key not in times:
             return stays(image)
-        if image.id not in rules:
+        if image.key not in rules:
             return "below the minimum age"
-        last = times[image.id]
+        last = times[image.key]
         unused_since = f"last used at {rfc3339.seconds(last)}" if last > LONG_AGO else "never seen in use"
-        return f"over the maximum age, {unused_since}" if rules[image.id] == "age" else unused_since
+        return f"over the maximum age, {unused_since}" if rules[image.key] == "age" else unused_since
 
-    return {image.id: verdict(image) for image in images}
+    return {image.key: verdict(image) for image in images}
 
 
 def shown_name(image: ImageView) -> str:

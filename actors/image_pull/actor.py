@@ -75,6 +75,12 @@ class Variant(NamedTuple):
     """Name for the runtime."""
     annotations: tuple[tuple[str, str], ...] = ()
     """The pod's annotations by which a runtime chooses how to pull."""
+    runtime_handler: str = ""
+    """The pod's runtime handler, with the feature gate RuntimeClassInImageCriApi."""
+
+    def spec(self, annotations: Mapping[str, str]) -> pb.ImageSpec:
+        """The ImageSpec of a call, with all annotations of the pod."""
+        return pb.ImageSpec(image=self.image, annotations=annotations, runtime_handler=self.runtime_handler)
 
 
 class PullKey(NamedTuple):
@@ -349,7 +355,7 @@ class ImagePull(Actor):
 
     async def _inspect(self, variant: Variant, annotations: Mapping[str, str]) -> Present | Failed | None:
         try:
-            return await self._image_status(variant, pb.ImageSpec(image=variant.image, annotations=annotations))
+            return await self._image_status(variant, variant.spec(annotations))
         except CriError as error:
             return Failed("ImageInspectError", policy.inspect_message(variant.image, error.grpc_text()))
         finally:
@@ -546,7 +552,7 @@ class ImagePull(Actor):
         if not self.rate.try_take(began):
             return PullFailed(policy.PULL_QPS_EXCEEDED)
         image, sandbox = key.variant.image, _sandbox(request)
-        spec = pb.ImageSpec(image=image, annotations=request.annotations)
+        spec = key.variant.spec(request.annotations)
         errors: list[str] = []
         for one in key.tried or (None,):
             if one is not None and not one.is_utf8:
@@ -593,7 +599,7 @@ def _subject(request: EnsureImage) -> waits.Subject:
 
 
 def _variant(request: EnsureImage | ExpectImages, ref: Reference) -> Variant:
-    return Variant(ref.image, policy.choosing(request.annotations))
+    return Variant(ref.image, policy.choosing(request.annotations), request.runtime_handler)
 
 
 def _sandbox(request: EnsureImage) -> pb.PodSandboxConfig | None:

@@ -16,12 +16,18 @@ _ALWAYS = (
 )
 
 
-def declared_features(settings: Settings) -> list[str]:
+def declared_features(settings: Settings, *, users_on_host_network: bool = False) -> list[str]:
     """status.declaredFeatures (KEP-5328): feature gates of this node that other nodes may lack.
 
     ExtendWebSocketsToKubelet tells the API server that it may send WebSocket clients of version 5 here.
+    UserNamespacesHostNetworkSupport needs the runtime, too: `users_on_host_network`, of its features.
     """
-    return [*(["ExtendWebSocketsToKubelet"] if settings.extend_websockets_to_kubelet else []), *_ALWAYS]
+    with_users = settings.users_on_host_network and users_on_host_network
+    return [
+        *(["ExtendWebSocketsToKubelet"] if settings.extend_websockets_to_kubelet else []),
+        *_ALWAYS,
+        *(["UserNamespacesHostNetworkSupport"] if with_users else []),
+    ]
 
 
 def node_info(runtime_version: str) -> dict[str, Any]:

@@ -83,7 +83,9 @@ class NodeStatus:
             "allocatable": amounts.allocatable,
             "conditions": policy.conditions(pressures, filter(None, problems), known, now, agent),
             "daemonEndpoints": {"kubeletEndpoint": {"Port": settings.server_port}},
-            "declaredFeatures": node_info.declared_features(settings),
+            "declaredFeatures": node_info.declared_features(
+                settings, users_on_host_network=self._runtime.users_on_host_network
+            ),
             "nodeInfo": node_info.node_info(runtime.version),
             **runtime.status,
         }  # fmt: skip

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from contextlib import suppress
 from datetime import datetime
 from typing import NamedTuple
 
@@ -100,14 +101,9 @@ async def register(client: KubeClient, settings: Settings, status: Object, *, ha
     """
     path = f"/api/v1/nodes/{settings.node_name}"
     wanted = policy.labels(settings.node_name, architecture(), settings.node_labels)
-    try:
-        found = await client.get(path, shape=Node)
-    except NotFound:
-        node = policy.new_node(settings.node_name, wanted, _taints(settings), settings.provider_id, status)
-        try:
-            return Registered(await client.create("/api/v1/nodes", node, shape=Node), created=True)
-        except AlreadyExists:
-            found = await client.get(path, shape=Node)
+    found, created = await _found_or_created(client, settings, wanted, status)
+    if created:
+        return Registered(found, created=True)
     log.info("the Node %s exists already", settings.node_name)
     patch = policy.registration_patch(found, wanted)
     if patch is not None:
@@ -119,6 +115,25 @@ async def register(client: KubeClient, settings: Settings, status: Object, *, ha
         log.info("the Node was another machine's: its extended resources are 0 until they are reported again")
         found = await client.patch(f"{path}/status", reset, shape=Node)
     return Registered(found, created=False)
+
+
+async def _found_or_created(
+    client: KubeClient, settings: Settings, wanted: dict[str, str], status: Object
+) -> Registered:
+    """The existing Node as it is, or a new one. Raises ApiError.
+
+    As in the kubelet, an existing Node is adopted without the right to create Nodes. With the feature gate
+    KubeletRegistrationGetOnExistsOnly the Node is read only after the server has answered that it exists.
+    """
+    path = f"/api/v1/nodes/{settings.node_name}"
+    if not settings.create_node_first:
+        with suppress(NotFound):
+            return Registered(await client.get(path, shape=Node), created=False)
+    node = policy.new_node(settings.node_name, wanted, _taints(settings), settings.provider_id, status)
+    try:
+        return Registered(await client.create("/api/v1/nodes", node, shape=Node), created=True)
+    except AlreadyExists:
+        return Registered(await client.get(path, shape=Node), created=False)
 
 
 def _taints(settings: Settings) -> list[Object]:

@@ -43,6 +43,8 @@ class NodeRuntime:
         self.patience_s = min(PATIENCE_S, 3 * settings.node_status_update_frequency_s)
         self._last: tuple[float, RuntimeStatus] | None = None
         self._version = ""
+        self.users_on_host_network = False
+        """By its last answer, the runtime gives pods on the host's network a user namespace."""
         self._driver = settings.cgroup_driver
         self._driver_agreed = False
         self.pod_cidr = ""
@@ -63,6 +65,7 @@ class NodeRuntime:
             if time.monotonic() - since < self.patience_s:
                 return last
             return RuntimeStatus(self._version, ["container runtime is down"], {})
+        self.users_on_host_network = status.features.user_namespaces_host_network
         self._version = f"{version.runtime_name}://{version.runtime_version}"
         images = (policy.ImageFacts(one.size, one.id, (*one.repo_digests, *one.repo_tags)) for one in listed)
         extra: Object = {"images": policy.images(images, self._max_images)}

@@ -121,7 +121,14 @@ class PodWorker(PooledActor):
         self.termination: TerminationRequest | None = None
         self.runtime = RuntimeView(scope, initial.view, is_new=initial.is_new)
         self.resizer = Resizer(context, self.runtime.read_container, initial.pending)
-        self.report = StatusReporter(scope, initial.view, initial.status, initial.results, self.resizer.conditions)
+        self.report = StatusReporter(
+            scope,
+            initial.view,
+            initial.status,
+            initial.results,
+            self.resizer.conditions,
+            inherits=not scope.context.settings.reset_readiness_at_start,
+        )
         hooks = Hooks(scope)
         self.killing = Killing(scope, self.runtime, hooks)
         self.operations = Operations(scope, self.runtime, hooks, self.killing)

@@ -95,6 +95,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     pod_certificate_request: bool = False
     """The feature gate PodCertificateRequest."""
     register_node: bool = True
+    create_node_first: bool = False
+    """The feature gate KubeletRegistrationGetOnExistsOnly: the Node is created before it is read."""
     provider_id: str = ""
     cloud_provider: str = ""
     """`external`: the node has a taint until the cloud's controller removes it."""
@@ -176,14 +178,20 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     container_log_max_workers: int = 1
     container_log_monitor_interval_s: float = 10.0
 
+    reset_readiness_at_start: bool = False
+    """The feature gate ChangeContainerStatusOnKubeletRestart: containers are not ready until this start probes them."""
     sync_frequency_s: float = 60.0
     file_check_frequency_s: float = 20.0
+    image_volume_digests: bool = False
+    """The feature gate ImageVolumeWithDigest: statuses of containers have the images of their image volumes."""
     runtime_request_timeout_s: float = 120.0
     max_pods: int = 110
     """The smaller of maxPods and podsPerCore times this machine's cores."""
     node_labels: dict[str, str] = {}
     """--node-labels, in addition to the labels of every node."""
     register_with_taints: tuple[Taint, ...] = ()
+    compare_taint_values: bool = False
+    """The feature gate TaintTolerationComparisonOperators: tolerations may have the operators Lt and Gt."""
     allowed_unsafe_sysctls: tuple[str, ...] = ()
     """Names, or prefixes that end in `*`."""
     system_reserved: dict[str, str] = {}
@@ -201,6 +209,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """Give containers without a seccomp profile the runtime's default one."""
     user_namespace_ids_per_pod: int = 65_536
     """userNamespaces.idsPerPod"""
+    users_on_host_network: bool = False
+    """The feature gate UserNamespacesHostNetworkSupport: static pods may have hostNetwork and hostUsers: false."""
     memory_reserved_by_qos_percent: int = 0
     """Share of the requests of higher QoS classes that lower classes cannot use (qosReserved)."""
     memory_throttling_factor: float = 0.0
@@ -271,6 +281,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     image_minimum_gc_age_s: float = 120.0
     image_maximum_gc_age_s: float = 0.0
     image_gc_period_s: float = 300.0
+    images_by_handler: bool = False
+    """The feature gate RuntimeClassInImageCriApi: images are pulled, found and removed for a runtime handler."""
     keep_images: bool = False
     """Remove no image, not even under disk pressure, because others use the same runtime."""
 

@@ -11,7 +11,7 @@ class Collected(Message, frozen=True, kw_only=True):
 
     freed_bytes: int
     removed: tuple[str, ...] = ()
-    """Image IDs."""
+    """Image IDs; as ID,HANDLER where images of other runtime handlers are other images."""
 
 
 class CollectGarbage(Request[Collected], frozen=True, kw_only=True):

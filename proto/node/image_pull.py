@@ -41,6 +41,8 @@ class EnsureImage(Request[ImageEnsured], frozen=True, kw_only=True):
     """The pod's service account, for credential providers; empty for a pod without one."""
     sandbox_config: bytes = b""
     """The serialized PodSandboxConfig of the pod without its annotations, for PullImage; empty: none is passed."""
+    runtime_handler: str = ""
+    """The pod's runtime handler, for ImageSpec. Empty: the default, or without gate RuntimeClassInImageCriApi."""
     annotations: dict[str, str] = {}
     """The pod's annotations, for PodSandboxConfig and ImageSpec. At most 256 KiB, as their validation checks."""
 
@@ -52,6 +54,8 @@ class ExpectImages(Message, frozen=True, kw_only=True):
     """
 
     images: tuple[str, ...]
+    runtime_handler: str = ""
+    """As in EnsureImage."""
     annotations: dict[str, str] = {}
     """The pod's annotations, as in EnsureImage."""
 

@@ -373,6 +373,39 @@ def test_pods_share_a_pull_that_the_runtime_cannot_tell_apart(images: FakeImages
     assert [len(sandboxes), len(shared)] == [3, 1]
 
 
+def test_images_of_different_handlers_are_told_apart(actor: ActorProcess, images: FakeImages) -> None:
+    images.add(IMAGE)
+    assert not actor.ask(ensure("busybox")).pulled
+    for handler in ("kata", "kata", "gvisor"):
+        assert not actor.ask(msgspec.structs.replace(ensure("busybox"), runtime_handler=handler)).pulled
+    assert [one.runtime_handler for one in images.asked] == ["", "kata", "gvisor"], "an image is seen for one handler"
+    always = msgspec.structs.replace(ensure("busybox", "Always"), runtime_handler="kata")
+    assert actor.ask(always).pulled
+    assert [one.image.runtime_handler for one in images.pulls] == ["kata"]
+    assert images.asked[-1] == pb.ImageSpec(image=f"sha256:{IMAGE}", runtime_handler="kata")
+
+
+def test_pulls_for_different_handlers_are_not_shared(images: FakeImages) -> None:
+    gate = images.hold(IMAGE)
+    handlers = ("", "kata", "kata", "gvisor")
+    requests = [
+        msgspec.structs.replace(ensure("busybox", pod=f"u{number}"), runtime_handler=handler)
+        for number, handler in enumerate(handlers)
+    ]
+    with (
+        actor_process(
+            "image_pull", ("pleg",), container_runtime_endpoint=images.endpoint, serialize_image_pulls=False
+        ) as actor,
+        ThreadPoolExecutor(len(requests)) as pool,
+    ):
+        waiting = [pool.submit(actor.ask, request) for request in requests]
+        wait_for(lambda: len(images.pulls) == 3)
+        wait_for(lambda: actor.ask(Describe()).tasks == len(requests) + 3, what="all wait for a pull")
+        gate.set()
+        assert all(future.result().pulled for future in waiting)
+    assert sorted(one.image.runtime_handler for one in images.pulls) == ["", "gvisor", "kata"]
+
+
 def test_slow_pull_may_last_a_day(actor: ActorProcess, images: FakeImages) -> None:
     assert actor.ask(ensure("busybox")).pulled
     assert images.seconds_left > 23 * 3600

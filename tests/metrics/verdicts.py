@@ -43,7 +43,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
     ("/metrics", r"kubelet_pod_watch_events_dropped_total", "of the pods API, a gRPC service that is not there"),
     ("/metrics", r"kubelet_imagemanager_inmemory_.*", "of a cache with a limit; here all records are in memory"),
     ("/metrics", r"kubelet_metrics_provider", "names cAdvisor or CRI as the source of figures; here it is neither"),
-    ("/metrics", r"kubelet_pleg_pod_relist_duration_seconds", "pods are read by their workers, not by pleg"),
     (
         "/metrics",
         r"kubelet_pleg_discard_events",

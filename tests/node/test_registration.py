@@ -12,8 +12,8 @@ from actors.node.registration import CLUSTER_PATH
 from proto.agent.settings import Taint
 from proto.node.node import Bootstrapped, SetVolumesInUse
 from tests.harness import wait_for
-from tests.kube.faulty_server import FaultyServer, Stall
-from tests.node.node_actor import LEASES, NODE, OWN, Server, world
+from tests.kube.faulty_server import FaultyServer, Stall, failure
+from tests.node.node_actor import LEASES, NODE, NODES, OWN, Server, world
 
 
 def test_new_node_is_registered_with_its_settings_and_an_event(server: FaultyServer, tmp_path: Path) -> None:
@@ -156,3 +156,36 @@ def test_without_registration_the_actor_waits_for_its_node(server: FaultyServer,
         one.server.put(NODE, {"metadata": {"name": "n", "uid": "made-by-hand"}, "spec": {}, "futureField": {"a": 1}})
         wait_for(one.ready, 20)
         assert one.node["futureField"] == {"a": 1}
+
+
+MADE_BY_HAND = {"metadata": {"name": "n", "uid": "made-by-hand"}, "spec": {}}
+
+
+def of_the_node(server: FaultyServer) -> list[str]:
+    """Methods of the calls for the Node, oldest first."""
+    return [one.method for one in list(server.calls) if one.path in (NODES, NODE)]
+
+
+def test_node_that_may_not_be_created_is_adopted(server: FaultyServer, tmp_path: Path) -> None:
+    assert isinstance(server.behind, Server)
+    server.always("POST", NODES, failure(403, "Forbidden"))
+    server.behind.put(NODE, MADE_BY_HAND)
+    with world(server, tmp_path) as one:
+        wait_for(one.ready, 20)
+        assert one.node["metadata"]["uid"] == "made-by-hand"
+        assert of_the_node(server)[0] == "GET"
+
+
+def test_with_the_gate_a_node_is_read_only_when_it_exists(server: FaultyServer, tmp_path: Path) -> None:
+    """KubeletRegistrationGetOnExistsOnly: a node that may not create its Node does not register."""
+    assert isinstance(server.behind, Server)
+    server.always("POST", NODES, failure(403, "Forbidden"))
+    server.behind.put(NODE, MADE_BY_HAND)
+    with world(server, tmp_path, create_node_first=True) as one:
+        wait_for(lambda: "Forbidden" in one.state()["last_error"], 20)
+        wait_for(lambda: len(server.of("POST", NODES)) > 1, 20, "it tries again")
+        assert set(of_the_node(server)) == {"POST"}
+        assert not one.ready()
+        server.heal()
+        wait_for(one.ready, 20)
+        assert one.node["metadata"]["uid"] == "made-by-hand"

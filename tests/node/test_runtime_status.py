@@ -41,6 +41,7 @@ class Runtime:
     driver: str | CriError = "cgroupfs"
     asked = 0
     handlers: Sequence[pb.RuntimeHandler] = (HANDLER,)
+    features = pb.RuntimeFeatures(supplemental_groups_policy=True)
 
     def cgroup_driver(self) -> Future[Any]:
         self.asked += 1
@@ -50,8 +51,7 @@ class Runtime:
         return answered(pb.VersionResponse(runtime_name="containerd", runtime_version="2.1"))
 
     def status(self) -> Future[Any]:
-        features = pb.RuntimeFeatures(supplemental_groups_policy=True)
-        return answered(pb.StatusResponse(runtime_handlers=self.handlers, features=features))
+        return answered(pb.StatusResponse(runtime_handlers=self.handlers, features=self.features))
 
     def list_images(self) -> Future[Any]:
         return answered([pb.Image(repo_tags=["busybox:1"], size=5)])
@@ -66,6 +66,19 @@ def test_features_of_the_runtime_are_in_the_status() -> None:
         "runtimeHandlers": [{"name": "runc", "features": {"recursiveReadOnlyMounts": True, "userNamespaces": True}}],
         "features": {"supplementalGroupsPolicy": True},
     }
+
+
+@pytest.mark.parametrize("can", [True, False])
+def test_users_on_the_host_network_are_as_the_runtime_last_told(can: bool) -> None:
+    runtime: Any = Runtime()
+    runtime.features = pb.RuntimeFeatures(user_namespaces_host_network=can)
+    node = NodeRuntime(runtime, Settings())
+    assert not node.users_on_host_network
+    result_of(node.read())
+    assert node.users_on_host_network is can
+    runtime.version = lambda: answered(CriError("Unavailable", "no runtime"))
+    result_of(node.read())
+    assert node.users_on_host_network is can, "a runtime that restarts is the same"
 
 
 @pytest.mark.parametrize("order", list(itertools.permutations(("", "crun", "runc"))))

@@ -5,6 +5,8 @@ and `policy.py` merges the pods of several. Source: applyDefaults and tryDecodeS
 pkg/kubelet/config/common.go.
 """
 
+from __future__ import annotations
+
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -16,6 +18,7 @@ from actors.config.pods.podhash import static_pod_uid, url_pod_uid
 from actors.config.pods.references import api_references
 from actors.config.validation.pod import validate_pod
 from actors.config.validation.problems import ManifestError, ManifestWarning, Violation
+from proto.agent.settings import Settings
 from proto.schema.fieldpath import field_text
 from proto.v1 import Pod, Toleration
 
@@ -34,14 +37,30 @@ class StaticPod(NamedTuple):
     warnings: tuple[ManifestWarning, ...]
 
 
-def load(path: str, data: bytes, node_name: str, *, objects_dir: bool = False) -> StaticPod:
+class Allowed(NamedTuple):
+    """The permissions of static pods on this node beyond the API server's rules."""
+
+    objects_dir: bool = False
+    """The pod may refer to objects of this node's directory."""
+    users_on_host_network: bool = False
+    """It may be on the host's network and have a user namespace (feature gate UserNamespacesHostNetworkSupport)."""
+
+    @classmethod
+    def by(cls, settings: Settings) -> Allowed:
+        """As configured."""
+        return cls(bool(settings.objects_dir), settings.users_on_host_network)
+
+
+NOTHING_MORE = Allowed()
+
+
+def load(path: str, data: bytes, node_name: str, allowed: Allowed = NOTHING_MORE) -> StaticPod:
     """Return the static pod of a file. Raises ManifestError for the first problem, with a list of the others.
 
-    `objects_dir`: the pod may refer to objects of this node's directory. The caller adds the annotations config.source
-    and config.seen with `mark_seen`.
+    The caller adds the annotations config.source and config.seen with `mark_seen`.
     """
     read = manifest.read(path, data)
-    return _checked(path, read, static_pod(default_pod(read.pod), path, node_name), objects_dir=objects_dir)
+    return _checked(path, read, static_pod(default_pod(read.pod), path, node_name), allowed)
 
 
 def load_answer(
@@ -50,8 +69,7 @@ def load_answer(
     data: bytes,
     node_name: str,
     duplicates: list[ManifestError] | None = None,
-    *,
-    objects_dir: bool = False,
+    allowed: Allowed = NOTHING_MORE,
 ) -> tuple[StaticPod, ...]:
     """Return the static pods of a URL's answer. Raises ManifestError: as in the kubelet, one bad pod rejects all.
 
@@ -63,7 +81,7 @@ def load_answer(
     places: dict[str, str] = {}
     for read in manifest.read_answer(shown, data):
         pod = url_pod(default_pod(read.pod), url, node_name)
-        checked = _checked(shown, read, pod, objects_dir=objects_dir)
+        checked = _checked(shown, read, pod, allowed)
         keys = {full_name(pod): (*read.at, "metadata", "name"), pod.metadata.uid: (*read.at, "metadata", "uid")}
         taken = next((key for key in keys if key in places), None)
         if taken is None:
@@ -75,8 +93,11 @@ def load_answer(
     return tuple(found)
 
 
-def _checked(file: str, read: Manifest, pod: Pod, *, objects_dir: bool) -> StaticPod:
-    problems = (*validate_pod(pod), *api_references(pod, objects_dir=objects_dir))
+def _checked(file: str, read: Manifest, pod: Pod, allowed: Allowed) -> StaticPod:
+    problems = (
+        *validate_pod(pod, users_on_host_network=allowed.users_on_host_network),
+        *api_references(pod, objects_dir=allowed.objects_dir),
+    )
     if problems:
         raise _error(file, read, problems)
     return StaticPod(pod, read.warnings)

@@ -25,7 +25,7 @@ from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors.config import policy
 from actors.config.pods.manifest import MAX_BYTES
-from actors.config.pods.static_pods import load, mark_seen
+from actors.config.pods.static_pods import Allowed, load, mark_seen
 from actors.config.policy import FileState, Resolved
 from actors.config.validation.problems import ManifestError, ManifestWarning
 from proto.common import rfc3339
@@ -187,7 +187,7 @@ class ManifestPods:
         """Load one file; runs in a child process."""
         settings = self._actor.settings
         try:
-            loaded = load(path, content, settings.node_name, objects_dir=bool(settings.objects_dir))
+            loaded = load(path, content, settings.node_name, Allowed.by(settings))
         except ManifestError as error:
             return _Read(error=(error.file, error.line, error.field, error.problem, error.others))
         return _Read(loaded.pod, None, loaded.warnings)

@@ -26,7 +26,7 @@ from actors._events.recorder import Recorder
 from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors.config import policy
-from actors.config.pods.static_pods import CONFIG_SEEN, load_answer, mark_seen
+from actors.config.pods.static_pods import CONFIG_SEEN, Allowed, load_answer, mark_seen
 from actors.config.sources.fetch import FETCH_S, EmptyAnswer, fetch
 from actors.config.sources.url_policy import FetchError, shown
 from actors.config.validation.problems import ManifestError, ManifestWarning
@@ -190,9 +190,7 @@ class UrlPods:
         settings = self._actor.settings
         duplicates: list[ManifestError] = []
         try:
-            found = load_answer(
-                self._url, self._shown, body, settings.node_name, duplicates, objects_dir=bool(settings.objects_dir)
-            )
+            found = load_answer(self._url, self._shown, body, settings.node_name, duplicates, Allowed.by(settings))
         except ManifestError as error:
             read = _Read(error=_arguments(error))
         else:

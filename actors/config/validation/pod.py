@@ -26,9 +26,13 @@ _MAX_SEARCH_CHARACTERS = 2048
 _MAX_ANNOTATION_BYTES = 256 * 1024
 
 
-def validate_pod(pod: Pod) -> tuple[Violation, ...]:
-    """Return the violations in document order."""
-    return (*_metadata(pod.metadata), *_spec(pod.spec), *validate_apparmor_annotations(pod))
+def validate_pod(pod: Pod, *, users_on_host_network: bool = False) -> tuple[Violation, ...]:
+    """Return the violations in document order.
+
+    `users_on_host_network`: a pod on the host's network may have a user namespace (UserNamespacesHostNetworkSupport).
+    """
+    spec = _spec(pod.spec, users_on_host_network=users_on_host_network)
+    return (*_metadata(pod.metadata), *spec, *validate_apparmor_annotations(pod))
 
 
 def _metadata(metadata: ObjectMeta) -> Iterator[Violation]:
@@ -47,7 +51,7 @@ def _metadata(metadata: ObjectMeta) -> Iterator[Violation]:
         yield Violation(at / "annotations", f"Too long: may not be more than {_MAX_ANNOTATION_BYTES} bytes")
 
 
-def _spec(spec: PodSpec) -> Iterator[Violation]:
+def _spec(spec: PodSpec, *, users_on_host_network: bool) -> Iterator[Violation]:
     at = Path(("spec",))
     yield from validate_volumes(at / "volumes", spec.volumes)
     yield from validate_containers(at, spec)
@@ -58,7 +62,7 @@ def _spec(spec: PodSpec) -> Iterator[Violation]:
     for name, amount in spec.overhead.items():
         yield from rules.quantity(at / "overhead" / name, amount)
     yield from validate_scheduling(at, spec)
-    yield from _host_settings(at, spec)
+    yield from _host_settings(at, spec, users_on_host_network=users_on_host_network)
     yield from _names(at, spec)
     yield from _dns_config(at, spec)
     yield from validate_pod_security(at / "securityContext", spec.security_context or PodSecurityContext())
@@ -68,14 +72,14 @@ def _spec(spec: PodSpec) -> Iterator[Violation]:
         yield Violation(at / "nodeName", "Forbidden: cannot be set until all schedulingGates have been cleared")
 
 
-def _host_settings(at: Path, spec: PodSpec) -> Iterator[Violation]:
+def _host_settings(at: Path, spec: PodSpec, *, users_on_host_network: bool) -> Iterator[Violation]:
     if spec.host_pid and spec.share_process_namespace:
         yield rules.invalid(
             at / "shareProcessNamespace", True, "ShareProcessNamespace and HostPID cannot both be enabled"
         )
     if spec.host_users is False:
         for field, value in (
-            ("hostNetwork", spec.host_network),
+            ("hostNetwork", spec.host_network and not users_on_host_network),
             ("hostPID", spec.host_pid),
             ("hostIPC", spec.host_ipc),
         ):

@@ -127,7 +127,8 @@ def _failed_predicate(wanted: Share, others: list[Share], node: NodeInfo) -> Rej
         return _predicate("NodeName", "node(s) didn't match the requested node name")
     if ports.conflict(wanted.ports, (port for other in others for port in other.ports)):
         return _predicate("NodePorts", "node(s) didn't have free ports for the requested pod ports")
-    if not is_static(pod) and taints.untolerated(pod, node.taints) is not None:
+    untolerated = taints.untolerated(pod, node.taints, compare=node.compare_taint_values)
+    if untolerated is not None and not is_static(pod):
         return _predicate("TaintToleration", "node(s) had taints that the pod didn't tolerate")
     return None
 

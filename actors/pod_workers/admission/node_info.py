@@ -48,6 +48,8 @@ class NodeInfo:
     features: RuntimeFeatures = RuntimeFeatures()
     enforced: Mapping[str, int] = field(default_factory=dict)
     """Capacity less reservations, by resource: a resize to more never fits. One without has its allocatable amount."""
+    compare_taint_values: bool = False
+    """The feature gate TaintTolerationComparisonOperators: the operators Lt and Gt of tolerations have an effect."""
 
 
 def node_info(settings: Settings, machine: Machine) -> NodeInfo:
@@ -60,6 +62,7 @@ def node_info(settings: Settings, machine: Machine) -> NodeInfo:
         sysctls=Allowlist.of(settings.allowed_unsafe_sysctls, os.uname().release),
         app_armor=app_armor_enabled(),
         enforced=enforced(machine, settings),
+        compare_taint_values=settings.compare_taint_values,
     )
 
 

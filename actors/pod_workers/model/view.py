@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import signal
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -208,6 +208,8 @@ class ContainerView:
     """On the host; empty when nothing is mounted there."""
     recursive_read_only: tuple[str, ...] = ()
     """Paths in the container that are mounted recursively read-only."""
+    image_mounts: tuple[tuple[str, str], ...] = ()
+    """(path in the container, image ID) of its image volumes."""
     grace_period_s: int = DEFAULT_GRACE_PERIOD_S
     """The pod's terminationGracePeriodSeconds, set at creation."""
     pre_stop_handler: str = ""
@@ -261,6 +263,7 @@ class ContainerView:
             stop_signal=_signal_name(status.stop_signal),
             termination_message_host_path=next(mounted, ""),
             recursive_read_only=tuple(m.container_path for m in status.mounts if m.recursive_read_only),
+            image_mounts=tuple(_image_mounts(status.mounts)),
             complete=True,
             **known,
         )
@@ -282,6 +285,14 @@ def absolute(path: str) -> str:
 def _mounted_at(message_path: str) -> tuple[str, ...]:
     """Paths at which a container may have its termination message: older containers have it as written."""
     return (absolute(message_path), message_path) if message_path else ()
+
+
+def _image_mounts(mounts: Iterable[pb.Mount]) -> Iterator[tuple[str, str]]:
+    """Yield the path and the image of image volumes. A runtime that resolves no image tells the ID it was given."""
+    for mount in mounts:
+        image = mount.image.image_ref or mount.image.image
+        if image:
+            yield mount.container_path, image
 
 
 def _start_was_given_up(status: pb.ContainerStatus) -> bool:

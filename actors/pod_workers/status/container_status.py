@@ -37,6 +37,7 @@ from proto.v1 import (
     VolumeMountStatus,
 )
 from proto.v1.scalars.quantity import canonical_list
+from proto.v1.status import ImageVolumeStatus, VolumeStatus
 
 _NOTHING = ContainerState()
 _LOST = ContainerStateTerminated(
@@ -59,6 +60,9 @@ _INIT_FORGOTTEN = ContainerStateTerminated(
     message="Unable to get init container status from container runtime and pod has been initialized, "
     "treat it as exited normally",
 )
+
+_LONGEST_IMAGE_REF = 256
+"""Characters of an imageRef; as in the API server's validation of statuses."""
 
 
 def main_statuses(pod: Pod, view: PodView, inputs: StatusInputs) -> tuple[ContainerStatus, ...]:
@@ -198,7 +202,9 @@ def _there(
         container_id=identity,
         allocated_resources=canonical_list(container.resources.requests),
         resources=container_resources(container, found, inputs.actuated.containers.get(found.name), old, identity),
-        volume_mounts=_volume_mounts(container, found.recursive_read_only),
+        volume_mounts=_volume_mounts(
+            container, found.recursive_read_only, dict(found.image_mounts if inputs.image_digests else ())
+        ),
         user=_user(found),
         stop_signal=_stop_signal(found, container),
     )
@@ -299,17 +305,33 @@ def _passed(has_probe: bool, result: str | None) -> bool:
     return not has_probe or result == "success"
 
 
-def _volume_mounts(container: Container, recursive: Collection[str] = ()) -> tuple[VolumeMountStatus, ...]:
-    """`recursive`: paths in the container that are recursively read-only (KEP-3857)."""
+_NO_IMAGES: Mapping[str, str] = {}
+
+
+def _volume_mounts(
+    container: Container, recursive: Collection[str] = (), images: Mapping[str, str] = _NO_IMAGES
+) -> tuple[VolumeMountStatus, ...]:
+    """`recursive`: paths in the container that are recursively read-only (KEP-3857).
+
+    `images`: path in the container to the ID of the image that is mounted there (KEP-5365).
+    """
     return tuple(
         VolumeMountStatus(
             name=mount.name,
             mount_path=mount.mount_path,
             read_only=True if mount.read_only else None,
             recursive_read_only=_recursive(mount, recursive) if mount.read_only else None,
+            volume_status=_volume_status(images.get(os.path.join("/", mount.mount_path), "")),
         )
         for mount in container.volume_mounts
     )
+
+
+def _volume_status(image: str) -> VolumeStatus | None:
+    """None also for a text that the API server would refuse together with the whole status."""
+    if not image or len(image) > _LONGEST_IMAGE_REF:
+        return None
+    return VolumeStatus(image=ImageVolumeStatus(image_ref=image))
 
 
 def _known_recursive(old: ContainerStatus | None) -> tuple[str, ...]:

@@ -3,6 +3,8 @@
 Since KEP-4781 a restarted kubelet changes neither `started` nor `ready` of a running container before a new probe
 result. Source: isContainerStarted and setReadyStateOnKubeletRestart of pkg/kubelet/prober. It knows the API server's
 status only. Ours is newer when its last write did not reach the server.
+
+With the feature gate ChangeContainerStatusOnKubeletRestart nothing is inherited: containers are probed first.
 """
 
 from __future__ import annotations

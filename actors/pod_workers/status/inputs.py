@@ -57,6 +57,8 @@ class StatusInputs:
     """Conditions of a resize, see `resources.resize_conditions`."""
     actuated: PodResourceInfo = NOTHING
     """The resources that were set last."""
+    image_digests: bool = False
+    """The feature gate ImageVolumeWithDigest: the images of image volumes are in the status."""
     health: Mapping[str, tuple[ResourceStatus, ...]] | None = None
     """The health of devices by container; None while it is not known."""
     termination_message: Callable[[ContainerView], str] = _no_message

@@ -48,8 +48,13 @@ class StatusReporter:
         old: PodStatus | None,
         results: tuple[ProbeResult, ...],
         resize_conditions: Callable[[], tuple[PodCondition, ...]] = tuple,
+        *,
+        inherits: bool = True,
     ) -> None:
-        """`view`: the runtime's, None when not known. `old`: the last published status. `results`: of probes so far."""
+        """`view`: the runtime's, None when not known. `old`: the last published status. `results`: of probes so far.
+
+        `inherits`: containers that an earlier start of the agent saw started and ready are so until they are probed.
+        """
         self.scope = scope
         self.context = scope.context
         self._resize_conditions = resize_conditions
@@ -66,7 +71,8 @@ class StatusReporter:
         self._sent: tuple[PodStatus, Stage] | None = None
         self._waiting = _waiting_reasons(old)
         # Probe results of this start of the agent, from before a restart of this process, override inherited ones.
-        self._inherited = inherited_results(newest(old, pod.status), view) if view is not None else {}
+        known = view if inherits else None
+        self._inherited = inherited_results(newest(old, pod.status), known) if known is not None else {}
         self._results: dict[tuple[str, str], ProbeResult] = {
             (identity, kind): ProbeResult(
                 pod_uid=pod.metadata.uid, container="", container_id=identity, probe=kind, result="success"
@@ -191,6 +197,7 @@ class StatusReporter:
             message=termination.message if termination is not None else "",
             runtime_name=self.context.runtime_name,
             termination_message=self._termination_message,
+            image_digests=self.context.settings.image_volume_digests,
             health=self.context.health.of_pod(self.scope.pod.metadata.uid),
             resize=self._resize_conditions(),
             actuated=self.context.actuated.get(self.scope.pod.metadata.uid) or NOTHING,

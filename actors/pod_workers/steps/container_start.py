@@ -106,6 +106,7 @@ class ContainerStart:
             self.images[name] = pb.ImageSpec(
                 image=image.image_ref,
                 user_specified_image=source.reference or "",
+                runtime_handler=await self._image_handler(),
                 annotations=self.pod.metadata.annotations,
             )
 
@@ -122,6 +123,7 @@ class ContainerStart:
             pull_secrets=tuple(ref.name for ref in pull_secrets(self.pod)),
             service_account=self.pod.spec.service_account_name or "",
             sandbox_config=self._sandbox_without_annotations(),
+            runtime_handler=await self._image_handler(),
             annotations=meta.annotations,
         )
         began = time.monotonic()
@@ -134,6 +136,13 @@ class ContainerStart:
         if answer.pulled:
             self.pulling_s += time.monotonic() - began
         return answer
+
+    async def _image_handler(self) -> str:
+        """The pod's runtime handler, where images are told apart by it; else empty. Raises StartFailedError."""
+        try:
+            return await supplies.image_handler(self.context, self.pod)
+        except Refused as refusal:
+            raise self._failed(reasons.CREATE_CONTAINER_CONFIG_ERROR, refusal.message) from refusal
 
     def _sandbox_without_annotations(self) -> bytes:
         """The sandbox's config for a pull, in the same bytes for the same pod. Its annotations are beside it."""

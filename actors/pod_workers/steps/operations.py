@@ -145,7 +145,7 @@ class Operations:
         try:
             await self.context.blocking(CGROUP_S, cgroup_fs.create_pod_cgroup, self.scope.pod, settings)
             self._has_cgroup = True
-            self.expect_images(containers)
+            self.expect_images(containers, handler)
             with (
                 self.scope.wait_reasons.waiting_for("RunPodSandbox"),
                 metrics.sandbox_call(handler),
@@ -169,7 +169,7 @@ class Operations:
             self.context.events.pod(self.scope.pod, "Warning", *reasons.pod_directory_failed_event(error))
             raise StartFailedError(reasons.CREATE_POD_SANDBOX_ERROR, message) from error
 
-    def expect_images(self, containers: Iterable[Container]) -> None:
+    def expect_images(self, containers: Iterable[Container], handler: str) -> None:
         """Let image_pull look for the containers' images while the sandbox is made.
 
         Only for the sole sandbox under way: it shortens a lone pod's start, and costs a mass start time.
@@ -178,8 +178,11 @@ class Operations:
             return
         images = dict.fromkeys(one.image for one in containers if one.image and one.image_pull_policy != "Always")
         if images:
+            handler = handler if self.context.settings.images_by_handler else ""
             annotations = self.scope.pod.metadata.annotations
-            self.context.images.tell(ExpectImages(images=tuple(images), annotations=annotations))
+            self.context.images.tell(
+                ExpectImages(images=tuple(images), runtime_handler=handler, annotations=annotations)
+            )
 
     async def _read_sandbox_new(self, identity: str) -> SandboxView:
         try:

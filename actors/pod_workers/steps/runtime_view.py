@@ -6,11 +6,14 @@ the processes to watch.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Coroutine, Iterator
+from typing import Any
 
 from actors._base import gather
 from actors._cri.client import Cri
 from actors._cri.errors import CriError, NotFound, RuntimeDown
+from actors._metrics import kubelet
 from actors.pod_workers.model import metrics
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
 from actors.pod_workers.shared.pod_scope import PodScope
@@ -94,10 +97,17 @@ class RuntimeView:
         self._unseen -= 1
 
     async def current(self) -> PodView:
-        """The view after reading its stale parts again."""
+        """The view after reading its stale parts again, at once: the kubelet's relist of one pod on demand."""
         if self._unlisted:
             return await self.listed()
-        return await self._read_all(self._stale)
+        return await self._timed(self._read_all(self._stale)) if self._stale else self.view
+
+    async def _timed(self, reading: Coroutine[Any, None, PodView]) -> PodView:
+        began = time.monotonic()
+        try:
+            return await reading
+        finally:
+            kubelet.POD_RELIST_SECONDS.observe(time.monotonic() - began)
 
     @property
     def has_exits(self) -> bool:
@@ -138,6 +148,9 @@ class RuntimeView:
 
     async def listed(self) -> PodView:
         """The view after listing the pod, and reading every sandbox and container whose final state is not known."""
+        return await self._timed(self._list())
+
+    async def _list(self) -> PodView:
         self._unlisted = False  # before the calls: a hint meanwhile sets it again
         try:
             self.view = (await list_pod(self.context.cri, self.uid)).with_final_of(self.view)
@@ -149,7 +162,7 @@ class RuntimeView:
         self._counted &= set(self.view.ids())
         self._stale = self.view.changeable_ids
         self._ended &= self._stale
-        return await self.current()
+        return await (self._list() if self._unlisted else self._read_all(self._stale))
 
     async def stopped(self) -> PodView:
         """The view after all sandboxes were stopped: its containers' final states.

@@ -67,6 +67,14 @@ async def runtime_handler(context: WorkerContext, pod: Pod) -> str:
     return handler
 
 
+async def image_handler(context: WorkerContext, pod: Pod) -> str:
+    """The pod's runtime handler for ImageSpec; empty without the feature gate RuntimeClassInImageCriApi.
+
+    Raises Refused as `runtime_handler`.
+    """
+    return await runtime_handler(context, pod) if context.settings.images_by_handler else ""
+
+
 async def volume_files(context: WorkerContext, pod: Pod, container: Container, volumes: Mapping[str, str]) -> Files:
     """The files in volumes that the container's variables come from. `volumes`: name to path on the host.
 

@@ -244,6 +244,30 @@ EFFECTIVE: dict[str, Effect] = {
 }
 
 
+_GATES = {
+    "cluster_trust_bundle_projection": "ClusterTrustBundleProjection",
+    "compare_taint_values": "TaintTolerationComparisonOperators",
+    "create_node_first": "KubeletRegistrationGetOnExistsOnly",
+    "dns_only_serving_certificate": "AllowDNSOnlyNodeCSR",
+    "extend_websockets_to_kubelet": "ExtendWebSocketsToKubelet",
+    "follow_api_authority": "ClientsAllowCARotation",
+    "image_volume_digests": "ImageVolumeWithDigest",
+    "images_by_handler": "RuntimeClassInImageCriApi",
+    "keep_shutdown_times": "GracefulNodeShutdownBasedOnPodPriority",
+    "pod_certificate_request": "PodCertificateRequest",
+    "pod_level_resource_managers": "PodLevelResourceManagers",
+    "pod_resources_active_pods": "KubeletPodResourcesListUseActivePods",
+    "reset_readiness_at_start": "ChangeContainerStatusOnKubeletRestart",
+    "resource_health_messages": "ResourceHealthStatusMessage",
+    "resource_health_status": "ResourceHealthStatus",
+    "separate_disk_gc": "KubeletSeparateDiskGC",
+    "split_log_streams": "PodLogsQuerySplitStreams",
+    "user_uid_of_certificate": "AllowParsingUserUIDFromCertAuth",
+    "users_on_host_network": "UserNamespacesHostNetworkSupport",
+}
+"""The feature gates that are settings by themselves, by setting."""
+
+
 def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None = None) -> Settings:
     """`base` with the effective fields of a checked configuration with defaults.
 
@@ -262,22 +286,10 @@ def to_settings(config: KubeletConfiguration, base: Settings, cores: int | None 
     verified = Gates(config.feature_gates or {}).enabled("KubeletEnsureSecretPulledImages")
     values["image_pull_verification"] = config.image_pull_credentials_verification_policy if verified else ""
     gates = Gates(config.feature_gates or {})
-    values["cluster_trust_bundle_projection"] = gates.enabled("ClusterTrustBundleProjection")
-    values["pod_certificate_request"] = gates.enabled("PodCertificateRequest")
-    values["extend_websockets_to_kubelet"] = gates.enabled("ExtendWebSocketsToKubelet")
-    values["split_log_streams"] = gates.enabled("PodLogsQuerySplitStreams")
-    values["user_uid_of_certificate"] = gates.enabled("AllowParsingUserUIDFromCertAuth")
-    values["follow_api_authority"] = gates.enabled("ClientsAllowCARotation")
-    values["dns_only_serving_certificate"] = gates.enabled("AllowDNSOnlyNodeCSR")
-    values["separate_disk_gc"] = gates.enabled("KubeletSeparateDiskGC")
+    values.update({attribute: gates.enabled(name) for attribute, name in _GATES.items()})
     values["cpu_quota_with_exclusive_cpus"] = not gates.enabled("DisableCPUQuotaWithExclusiveCPUs")
-    values["pod_level_resource_managers"] = gates.enabled("PodLevelResourceManagers")
-    values["resource_health_status"] = gates.enabled("ResourceHealthStatus")
-    values["resource_health_messages"] = gates.enabled("ResourceHealthStatusMessage")
-    values["pod_resources_active_pods"] = gates.enabled("KubeletPodResourcesListUseActivePods")
     values.update(_back_off(config, base))
     values["shutdown_grace"] = _shutdown_grace(config)
-    values["keep_shutdown_times"] = gates.enabled("GracefulNodeShutdownBasedOnPodPriority")
     if config.user_namespaces is not None and config.user_namespaces.ids_per_pod:
         values["user_namespace_ids_per_pod"] = config.user_namespaces.ids_per_pod
     if config.tracing is not None:

@@ -16,7 +16,7 @@ _READ_BY = {
     """,
     "config": """
         root_dir pod_manifest_path objects_dir kubeconfig cert_dir rotate_certificates follow_api_authority node_name
-        file_check_frequency_s static_pod_url static_pod_url_header http_check_frequency_s
+        users_on_host_network file_check_frequency_s static_pod_url static_pod_url_header http_check_frequency_s
     """,
     "container_gc": """
         root_dir take_over container_runtime_endpoint pod_logs_dir container_logs_dir container_log_max_bytes
@@ -36,7 +36,7 @@ _READ_BY = {
     "image_gc": """
         root_dir take_over container_runtime_endpoint image_gc_high_threshold_percent image_gc_low_threshold_percent
         image_minimum_gc_age_s image_maximum_gc_age_s image_gc_period_s keep_images protected_images
-        collect_local_images
+        collect_local_images images_by_handler
     """,
     "image_pull": """
         root_dir registry_pull_qps registry_burst serialize_image_pulls max_parallel_image_pulls image_pull_verification
@@ -45,11 +45,11 @@ _READ_BY = {
     """,
     "node": """
         run_dir root_dir kubeconfig cert_dir rotate_certificates follow_api_authority kube_api_qps kube_api_burst
-        register_node provider_id cloud_provider node_status_update_frequency_s node_status_report_frequency_s
-        node_lease_duration_s node_status_max_images shutdown_grace keep_shutdown_times pod_cidr node_name node_ip
-        server_port extend_websockets_to_kubelet max_pods node_labels register_with_taints system_reserved kube_reserved
-        eviction_hard local_storage_capacity_isolation allocatable_ignores_eviction make_iptables_util_chains
-        cgroup_driver
+        register_node create_node_first provider_id cloud_provider node_status_update_frequency_s
+        node_status_report_frequency_s node_lease_duration_s node_status_max_images shutdown_grace keep_shutdown_times
+        pod_cidr node_name node_ip server_port extend_websockets_to_kubelet users_on_host_network max_pods node_labels
+        register_with_taints system_reserved kube_reserved eviction_hard local_storage_capacity_isolation
+        allocatable_ignores_eviction make_iptables_util_chains cgroup_driver
     """,
     "objects": """
         run_dir objects_dir kubeconfig cert_dir rotate_certificates follow_api_authority kube_api_qps kube_api_burst
@@ -61,13 +61,14 @@ _READ_BY = {
     "pod_workers": """
         run_dir root_dir take_over pod_sources objects_dir kubeconfig container_runtime_endpoint image_service_endpoint
         node_name node_ip cloud_provider pod_logs_dir container_logs_dir sync_frequency_s runtime_request_timeout_s
-        max_pods node_labels register_with_taints allowed_unsafe_sysctls system_reserved kube_reserved
-        enforce_node_allocatable system_reserved_cgroup kube_reserved_cgroup seccomp_default user_namespace_ids_per_pod
-        memory_reserved_by_qos_percent memory_throttling_factor memory_reservation_policy
-        cgroup_driver cgroup_root cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us
-        pod_pids_limit memory_swap_behavior single_process_oom_kill cluster_dns cluster_domain resolv_conf eviction_hard
-        crash_loop_initial_back_off_s crash_loop_max_back_off_s crash_loop_reset_s local_storage_capacity_isolation
-        allocatable_ignores_eviction cpu_manager_policy memory_manager_policy cpu_quota_with_exclusive_cpus
+        max_pods node_labels register_with_taints reset_readiness_at_start compare_taint_values image_volume_digests
+        images_by_handler allowed_unsafe_sysctls system_reserved kube_reserved enforce_node_allocatable
+        system_reserved_cgroup kube_reserved_cgroup seccomp_default user_namespace_ids_per_pod
+        memory_reserved_by_qos_percent memory_throttling_factor memory_reservation_policy cgroup_driver cgroup_root
+        cgroups_per_qos cpu_cfs_quota cpu_cfs_quota_period_us pod_pids_limit memory_swap_behavior
+        single_process_oom_kill cluster_dns cluster_domain resolv_conf eviction_hard crash_loop_initial_back_off_s
+        crash_loop_max_back_off_s crash_loop_reset_s local_storage_capacity_isolation allocatable_ignores_eviction
+        cpu_manager_policy memory_manager_policy cpu_quota_with_exclusive_cpus
     """,
     "probe": "root_dir container_runtime_endpoint",
     "resources": """

@@ -6,11 +6,14 @@ That an older containerd mounts none is a case of test_volumes.py.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import yaml
 
+from tests.agent.agent import Agent
 from tests.agent.table import Case, Seen, Table, once, running, waits
 from tests.agent.volumes.cases import says
 from tests.containerd.images import BUSYBOX
@@ -39,8 +42,15 @@ def fails(message: str, *mounts: dict[str, Any]) -> Case:
 
 
 def shows(script: str, *mounts: dict[str, Any]) -> Case:
-    """The mount is the image itself and read-only."""
-    return Case(with_image(script, *mounts), lambda seen: says(seen, "same\nrefused\n"))
+    """The mount is the image itself and read-only, and the status has the image's ID."""
+
+    def check(seen: Seen) -> None:
+        says(seen, "same\nrefused\n")
+        shown = [one["volumeStatus"]["image"]["imageRef"] for one in seen.container()["volumeMounts"]]
+        assert len(shown) == len(mounts)
+        assert all(re.fullmatch("sha256:[0-9a-f]{64}", one) for one in shown), shown
+
+    return Case(with_image(script, *mounts), check)
 
 
 def same(path: str, change: str) -> str:
@@ -75,11 +85,18 @@ PARTS = {
 }
 
 
+def with_digests(agent: Agent) -> tuple[str, ...]:
+    config = yaml.safe_load(agent.config.read_text())
+    gates = {**config.get("featureGates", {}), "ImageVolumeWithDigest": True}
+    agent.config.write_text(yaml.safe_dump({**config, "featureGates": gates}))
+    return ()
+
+
 @pytest.fixture(scope="module", params=RUNTIMES)
 def table(request: pytest.FixtureRequest) -> Iterator[Table]:
     runtime = request.getfixturevalue(request.param)
     name = "containerd 2.1" if request.param == "containerd" and containerd_version() == (2, 1) else request.param
-    with running(runtime, {**CASES, **PARTS[name]}) as one:
+    with running(runtime, {**CASES, **PARTS[name]}, with_digests) as one:
         yield one
 
 

@@ -21,7 +21,7 @@ import pytest
 from actors._cri.client import Cri
 from actors._cri.discover import Runtime
 from actors._cri.errors import CriError
-from actors.config.pods.static_pods import load
+from actors.config.pods.static_pods import Allowed, load
 from actors.objects.parsing.load import load as load_objects
 from actors.pod_workers.environment.references import pod_references
 from proto.cri import api_pb2 as pb
@@ -40,7 +40,7 @@ OBJECTS = sorted((DIRECTORY / "objects").iterdir())
 
 @pytest.mark.parametrize("path", SAMPLES, ids=lambda path: path.stem)
 def test_sample_has_no_warnings_and_needs_no_registry(path: Path) -> None:
-    found = load(str(path), path.read_bytes(), "node", objects_dir=True)
+    found = load(str(path), path.read_bytes(), "node", Allowed(objects_dir=True))
     assert found.warnings == ()
     containers = (*found.pod.spec.init_containers, *found.pod.spec.containers)
     assert {(c.image, c.image_pull_policy) for c in containers} <= {(i.name, "IfNotPresent") for i in sample_images()}
@@ -49,7 +49,7 @@ def test_sample_has_no_warnings_and_needs_no_registry(path: Path) -> None:
 def test_objects_of_samples_exist() -> None:
     files = [load_objects(str(path), path.read_bytes()) for path in OBJECTS]
     assert [file.warnings for file in files] == [()] * len(files)
-    pods = [load(str(path), path.read_bytes(), "node", objects_dir=True).pod for path in SAMPLES]
+    pods = [load(str(path), path.read_bytes(), "node", Allowed(objects_dir=True)).pod for path in SAMPLES]
     wanted = {ref for pod in pods for ref in pod_references(pod)}
     assert {one.object.ref for file in files for one in file.objects} == wanted
 
@@ -201,7 +201,7 @@ def test_samples_get_another_port_only_in_a_copy(tmp_path: Path) -> None:
     assert with_port(DIRECTORY, tmp_path / "copy", PORT) == DIRECTORY
     copy = with_port(DIRECTORY, tmp_path / "copy", 18080)
     assert [path.name for path in sorted(copy.iterdir()) if path.is_file()] == [path.name for path in SAMPLES]
-    found = load("web.yaml", (copy / "web.yaml").read_bytes(), "node", objects_dir=True)
+    found = load("web.yaml", (copy / "web.yaml").read_bytes(), "node", Allowed(objects_dir=True))
     (container,) = found.pod.spec.containers
     assert container.ports[0].container_port == 18080
     assert "http.server --bind 0.0.0.0 18080" in container.command[-1]

@@ -13,8 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from actors.config.pods import manifest
-from actors.config.pods.static_pods import load
+from actors.config.pods.static_pods import Allowed, load
 from actors.config.validation.problems import ManifestError
+from proto.agent.settings import Settings as AgentSettings
 from proto.schema import document
 from proto.schema.fieldpath import field_text
 from proto.schema.scalars import plain_scalar
@@ -167,6 +168,13 @@ def test_anchors_and_merge_keys_work() -> None:
     text = HEAD + "spec:\n  containers:\n  - &c\n    name: c\n    image: i\n  - <<: *c\n    name: d\n"
     pod = manifest.read("/m/a.yaml", text.encode()).pod
     assert [(one.name, one.image) for one in pod.spec.containers] == [("c", "i"), ("d", "i")]
+
+
+def test_settings_allow_users_on_the_host_network() -> None:
+    text = GOOD + "  hostNetwork: true\n  hostUsers: false\n"
+    assert "`hostNetwork` must not be set" in str(error_of(text))
+    allowed = Allowed.by(AgentSettings(users_on_host_network=True))
+    assert load("/m/a.yaml", text.encode(), "node", allowed).pod.spec.host_users is False
 
 
 def test_json_and_yaml_give_the_same_pod() -> None:

@@ -47,6 +47,16 @@ def broken(place: str, value: Any) -> dict[str, str]:
     return {field_text(path): problem for path, problem in violations}
 
 
+@pytest.mark.parametrize("gate", [False, True])
+def test_host_network_with_own_users_needs_its_gate(gate: bool) -> None:
+    """UserNamespacesHostNetworkSupport. The other namespaces of the host are not for such a pod."""
+    plain = copy.deepcopy(GOOD)
+    plain["spec"] |= {"hostUsers": False, "hostNetwork": True, "hostPID": True, "hostIPC": True}
+    pod = default_pod(v1.from_dict(v1.Pod, plain))
+    found = [field_text(path) for path, _ in validate_pod(pod, users_on_host_network=gate)]
+    assert found == [*([] if gate else ["spec.hostNetwork"]), "spec.hostPID", "spec.hostIPC"]
+
+
 def test_good_pod_breaks_no_rule() -> None:
     assert broken("metadata.labels", {"app.kubernetes.io/name": "Web_1"}) == {}
 

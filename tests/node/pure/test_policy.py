@@ -194,6 +194,14 @@ def test_websocket_feature_is_declared_only_when_enabled() -> None:
     assert name not in not_served
 
 
+@pytest.mark.parametrize("gate", [True, False])
+@pytest.mark.parametrize("runtime", [True, False])
+def test_users_on_the_host_network_are_declared_if_the_runtime_can(gate: bool, runtime: bool) -> None:
+    found = declared_features(Settings(users_on_host_network=gate), users_on_host_network=runtime)
+    assert ("UserNamespacesHostNetworkSupport" in found) is (gate and runtime)
+    assert found == sorted(found)
+
+
 def test_failures_are_tried_again_up_to_every_7_seconds() -> None:
     assert [policy.RETRY.delay_s(failures) for failures in range(1, 8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 7]
     assert [policy.REGISTER_RETRY.delay_s(failures) for failures in (1, 2, 7, 8)] == [0.1, 0.2, 6.4, 7]

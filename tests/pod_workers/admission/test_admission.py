@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -361,6 +362,42 @@ def test_taints(toleration, borne):
     one = pod(tolerations=[toleration] if toleration else [])
     assert judged(one, node=node) == (OK if borne else refused)
     assert judged(pod(static=True), node=node) == OK
+
+
+@pytest.mark.parametrize(
+    ("operator", "bound", "value", "borne"),
+    [
+        ("Gt", "950", "951", True),
+        ("Gt", "950", "950", False),
+        ("Lt", "950", "949", True),
+        ("Lt", "950", "950", False),
+        ("Lt", "1000", "0950", True),
+        ("Gt", "-5", "-4", True),
+        ("Gt", str(2**63 - 2), str(2**63 - 1), True),
+        ("Gt", "0", str(2**63), False),
+        ("Lt", "0", "-" + "9" * 5000, False),
+        ("Lt", "950", "", False),
+        ("Lt", "950", "94.5", False),
+        ("Gt", "slow", "951", False),
+        ("Gt", None, "951", False),
+        ("Lt", "950", "\u0669", False),
+    ],
+)
+def test_comparing_tolerations_need_their_gate(operator, bound, value, borne):
+    node = NodeInfo("vm", LABELS, NODE.allocatable, (Taint(key="sla", value=value, effect="NoExecute"),))
+    one = pod(tolerations=[{"key": "sla", "operator": operator, "value": bound, "effect": "NoExecute"}])
+    assert judged(one, node=node)[0] == "TaintToleration"
+    assert (judged(one, node=replace(node, compare_taint_values=True)) == OK) is borne
+
+
+def test_comparing_toleration_names_its_taint():
+    node = NodeInfo("vm", LABELS, NODE.allocatable, (MAINTENANCE,), compare_taint_values=True)
+    assert judged(pod(tolerations=[{"key": "sla", "operator": "Gt", "value": "1"}]), node=node)[0] == "TaintToleration"
+
+
+def test_gate_of_comparing_tolerations_reaches_admission():
+    assert not node_info(Settings(), MACHINE).compare_taint_values
+    assert node_info(Settings(compare_taint_values=True), MACHINE).compare_taint_values
 
 
 # Features of kernel, runtime and operating system

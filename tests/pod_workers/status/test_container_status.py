@@ -253,6 +253,37 @@ def test_recursive_read_only_mount_is_shown():
     assert lost.container_statuses[0].volume_mounts == one.volume_mounts, "the next instance has them, too"
 
 
+ID = "sha256:" + "7" * 64
+
+
+@pytest.mark.parametrize(
+    ("mounted", "shown"),
+    [
+        ({"image": ID}, ID),
+        ({"image": "busybox", "image_ref": ID}, ID),
+        ({"image": "r/" + "x" * 254}, "r/" + "x" * 254),
+        ({"image": "r/" + "x" * 255}, None),
+        ({}, None),
+    ],
+)
+def test_image_of_an_image_volume_is_shown_with_the_gate(mounted, shown):
+    mounts = [{"name": "i", "mountPath": "data"}, {"name": "e", "mountPath": "/empty"}]
+    subject = pod(containers=[{"name": "c", "image": "i", "volumeMounts": mounts}])
+    answer = pb.ContainerStatusResponse()
+    answer.status.mounts.add(container_path="/data", image=pb.ImageSpec(**mounted))
+    answer.status.mounts.add(container_path="/empty", host_path="/host")
+    seen = view(life(image_mounts=ContainerView.from_status(answer).image_mounts))
+
+    with_gate = of(subject, seen, image_digests=True)
+    data, empty = with_gate.container_statuses[0].volume_mounts
+    assert to_dict(data).get("volumeStatus") == (shown and {"image": {"imageRef": shown}})
+    assert empty.volume_status is None
+    without = of(subject, seen).container_statuses[0].volume_mounts
+    assert [one.volume_status for one in without] == [None, None]
+    lost = of(subject, view(), old=with_gate, image_digests=True).container_statuses[0]
+    assert [one.volume_status for one in lost.volume_mounts] == [None, None], "the next instance may have another"
+
+
 def test_the_user_is_shown_where_the_runtime_tells():
     (one,) = of(pod(), view(life(user=UserView(5, 6, (7,))))).container_statuses
     assert to_dict(one.user) == {"linux": {"uid": 5, "gid": 6, "supplementalGroups": [7]}}

@@ -66,6 +66,22 @@ def test_started_and_ready_of_a_running_container_are_inherited(
     assert published(report_of(pod, view), view) == expected
 
 
+def test_with_the_gate_nothing_is_inherited() -> None:
+    """ChangeContainerStatusOnKubeletRestart. Results of this start of the agent count."""
+    passed = [
+        ProbeResult(pod_uid="u", container="c", container_id="one", probe=kind, result="success")
+        for kind in ("startup", "readiness")
+    ]
+    report = StatusReporter(scope(taken_over()), seen(), None, (), inherits=False)
+    assert published(report, seen()) == (False, False)
+    report.take_results((passed[0],))
+    assert published(report, seen()) == (True, False)
+    report.take_results((passed[1],))
+    assert published(report, seen()) == (True, True)
+    probed = report._probed_container(report.scope.pod.spec.containers[0], seen())
+    assert probed.inherited == (), "nor by the probe actor"
+
+
 EARLIER, LATER = "2026-01-02T03:04:05Z", "2026-01-02T03:04:06Z"
 
 

@@ -53,6 +53,10 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "needed for distribute-cpus-across-numa",
         "kubeletconfig/test_validation.py",
     ),
+    "ChangeContainerStatusOnKubeletRestart": (
+        "containers with probes are not started and not ready until a new start of the agent has probed them",
+        "pod_workers/status/test_inheritance.py",
+    ),
     "ClientsAllowCARotation": (
         "a changed certificate authority of the API server is read again",
         "kube/test_authority.py",
@@ -69,10 +73,18 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "needed for shutdownGracePeriodByPodPriority; the times of a shutdown are in a file and in metrics",
         "node/test_shutdown.py",
     ),
+    "ImageVolumeWithDigest": (
+        "statuses of containers have the images of image volumes",
+        "pod_workers/status/test_container_status.py",
+    ),
     "KubeletCrashLoopBackOffMax": ("needed for crashLoopBackOff", "kubeletconfig/process/test_fields.py"),
     "KubeletEnsureSecretPulledImages": (
         "image_pull verifies credentials of present images",
         "image_pull/pure/test_verification.py",
+    ),
+    "KubeletRegistrationGetOnExistsOnly": (
+        "the Node is read only after the API server has answered that it exists",
+        "node/test_registration.py",
     ),
     "KubeletSeparateDiskGC": (
         "eviction knows a disk of writable layers; without it they are taken to be on imagefs",
@@ -101,6 +113,18 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
     "ResourceHealthStatus": ("statuses have the health of devices", "resources/dra/test_health.py"),
     "ResourceHealthStatusMessage": ("with the messages of DRA drivers", "resources/dra/test_health.py"),
     "RotateKubeletServerCertificate": ("needed for serverTLSBootstrap", "certificates/test_actor.py"),
+    "RuntimeClassInImageCriApi": (
+        "images are pulled, found and removed for the pod's runtime handler",
+        "image_gc/test_handlers.py",
+    ),
+    "TaintTolerationComparisonOperators": (
+        "admission compares numbers of taints for the operators Lt and Gt",
+        "pod_workers/admission/test_admission.py",
+    ),
+    "UserNamespacesHostNetworkSupport": (
+        "static pods with host network may have a user namespace; the Node declares it if the runtime can",
+        "config/pure/test_validation.py",
+    ),
 }
 
 _ON: dict[str, tuple[str, str]] = {
@@ -127,6 +151,10 @@ _ON: dict[str, tuple[str, str]] = {
     "NodeDeclaredFeatures": (
         "status.declaredFeatures is written; pods are not checked against it",
         "node/test_registration.py",
+    ),
+    "PLEGOnDemandRelist": (
+        "a worker reads its pod again at once, and does not wait for a relist",
+        "pod_workers/steps/test_runtime_view.py",
     ),
     "PodLevelResources": ("resources of the pod itself", "cgroup/test_resources.py"),
     "PodReadyToStartContainersCondition": ("the condition is written", "pod_workers/status/test_conditions.py"),
@@ -195,17 +223,10 @@ _NOT_BUILT: dict[str, str] = {
     "log entries name their actor, and in JSON a worker's pod; there is no other key": "ContextualLogging",
     "lists of the runtime are read in one answer": "CRIListStreaming",
     "the health that a CSI driver reports is not read": "CSIVolumeHealth",
-    "readiness is kept over a restart of the agent": "ChangeContainerStatusOnKubeletRestart",
-    "digests of image volumes are not in the status": "ImageVolumeWithDigest",
     "errors of a user namespace are not ignored": "KubeletInUserNamespace",
-    "the Node is read first, and created if it does not exist": "KubeletRegistrationGetOnExistsOnly",
     "volumes are measured by a walk, not by project quota": "LocalStorageCapacityIsolationFSQuotaMonitoring",
     "metrics have classic histograms": "NativeHistograms",
-    "a worker reads its own pod again instead of asking for a relist": "PLEGOnDemandRelist",
     "there is no Pods API socket": "PodsAPI",
-    "images are pulled without the pod's runtime handler": "RuntimeClassInImageCriApi",
-    "admission does not know the operators Lt and Gt": "TaintTolerationComparisonOperators",
-    "pods with host network have no user namespace": "UserNamespacesHostNetworkSupport",
 }
 
 _NOT_NEEDED: dict[str, str] = {
