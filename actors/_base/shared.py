@@ -1,4 +1,4 @@
-"""Runs one piece of work for several concurrent callers, who share its result."""
+"""Runs one piece of work for several concurrent callers, who share its result, as Go's singleflight does."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """A future for one CRI call: threads can wait for it, coroutines can await it, and it calls back.
 
-A call holds no thread. Callbacks run on gRPC's thread, which all calls of a channel share, so they must only put a
-message into a mailbox and return.
+A call holds no thread. Callbacks run on gRPC's thread, which all calls of a channel share. So a callback only puts a
+message into a mailbox, and returns.
 """
 
 import re
@@ -24,7 +24,8 @@ _WORD = re.compile(r"_?([A-Z])([A-Z]*)")
 class Call(Future[T], Generic[T]):
     """A CRI call. `result` raises every failure of the call as a CriError; the start of a call raises nothing.
 
-    After `cancel` it ends with code Canceled, once gRPC's thread has heard of it. The runtime may still complete it.
+    An exception of `read`, which is a fault of ours, is raised by `result` as it is. After `cancel` the call ends with
+    code Canceled, once gRPC's thread has heard of it. The runtime may still complete it.
     """
 
     __slots__ = ("_absent", "_read", "_seen", "_under_way", "rpc")
@@ -107,9 +108,11 @@ def beside(call: Call[T]) -> Future[T]:
 
     def hand_on(ended: Future[T]) -> None:
         try:
-            answered.set(ended.result(0))
-        except CriError as error:
+            value = ended.result(0)
+        except Exception as error:  # also one of `read`: gRPC only logs what a callback raises
             answered.set_error(error)
+        else:
+            answered.set(value)
 
     call.add_done_callback(hand_on)
     return answered

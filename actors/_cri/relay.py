@@ -17,7 +17,7 @@ from proto.pods.pleg import CallRuntime, RuntimeAnswer
 from proto.wire.errors import ActorDead, ActorError, Refused
 
 ON_THE_WAY_S = 5.0
-"""The ask waits this much longer than the call, so that the call's own deadline error arrives."""
+"""Time by which the ask's deadline is later than the call's, so that the call's own error arrives first."""
 
 
 class RelayLost(RuntimeDown):
@@ -50,7 +50,7 @@ class _Relayed:
         self._answer.add_done_callback(lambda _: callback(self))
 
     def cancel(self) -> None:
-        """Stop waiting. pleg still completes the call."""
+        """End this future with the code Canceled. pleg still completes the call."""
         self._answer.set_error(Refused("Canceled", "context canceled"))
 
     def result(self, timeout: float | None = None) -> Any:

@@ -1,7 +1,7 @@
-"""Certificates of pods: their requests and states (KEP-4317). Pure: time and chance are parameters.
+"""States of a pod's certificate, from its PodCertificateRequest to its expiry (KEP-4317). Pure: no clock, no random().
 
-Source: pkg/kubelet/podcertificate of Kubernetes 1.36. As there, nothing is kept over a restart: each certificate is
-then requested anew.
+Source: pkg/kubelet/podcertificate of Kubernetes 1.36. As there, no certificate is kept over a restart: each is then
+requested again.
 """
 
 from __future__ import annotations
@@ -36,6 +36,7 @@ class Pending:
     key: str = field(repr=False)
     """The private key, in PEM."""
     abandoned_at: float
+    """From this time on it counts as deleted, if the watch does not show it."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +46,13 @@ class Issued:
     key: str = field(repr=False)
     chain: str = field(repr=False)
     refresh: float
+    """From this time on the next certificate is requested."""
     expires: float
 
 
 @dataclass(frozen=True)
 class Ended:
-    """A signer's final refusal."""
+    """A signer's final refusal. No other request follows."""
 
     kind: Literal["Denied", "Failed"]
     reason: str
@@ -92,7 +94,7 @@ class Certificate:
 
 
 def requested(before: Certificate, name: str, key: str, now: float, chance: float) -> Certificate:
-    """After the creation of a PodCertificateRequest; `chance` from 0 to 1."""
+    """The certificate after the PodCertificateRequest `name` was created for `key`. `chance` from 0 to 1."""
     return replace(before, pending=Pending(name, key, now + ABANDON_S + chance * JITTER_S))
 
 
@@ -114,7 +116,10 @@ class _Request(msgspec.Struct):
 
 
 def seen(before: Certificate, document: dict[str, Any] | None, now: float, chance: float) -> Certificate:
-    """After a look at the pending request; None: the watch does not show it. Raises ValueError for a bad status."""
+    """The certificate after the watch was looked at. `chance` from 0 to 1. Raises ValueError for an invalid status.
+
+    `document`: the pending PodCertificateRequest in JSON form; None when the watch does not show it.
+    """
     pending = before.pending
     if pending is None:
         return before
@@ -140,7 +145,10 @@ def _seconds(text: str) -> float:
 def body(
     request: GetPodCertificate, *, account_uid: str, node: str, node_uid: str, public_key: bytes, proof: bytes
 ) -> dict[str, Any]:
-    """Body of the PodCertificateRequest. The API server removes it with the pod, its owner."""
+    """The PodCertificateRequest in JSON form. Its owner is the pod, so it is removed with the pod.
+
+    `public_key` in DER; `proof`: the key's signature of the pod's UID. See `actors._pki.pki.proven_key`.
+    """
     spec: dict[str, Any] = {
         "signerName": request.signer_name,
         "podName": request.pod_name,

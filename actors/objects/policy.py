@@ -32,7 +32,7 @@ def next_state(path: str, previous: FileState | None, read: File | FileError, ch
 
 
 def _changed_immutables(path: str, before: Iterable[Loaded], after: Iterable[Loaded]) -> ObjectsError | None:
-    # The API server, too, refuses to change an immutable object or to make it mutable.
+    """The error of a changed immutable object; None without one. The API server refuses such a change, too."""
     fixed = {one.object.ref: one.object.resource_version for one in before if one.object.immutable}
     for loaded in after:
         version = fixed.get(loaded.object.ref)

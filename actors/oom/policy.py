@@ -18,7 +18,7 @@ POD_REASON = "OOMKilled"
 MOST_AGE_S = 3600.0
 """Age at which a kill is too old for an event: events are kept for an hour."""
 NO_LIMIT = 1 << 60
-"""Limits from here on are the kernel's word for none."""
+"""A limit of at least this many bytes means none: cgroup v1 writes about 2^63."""
 
 _ID = re.compile(r"[0-9a-f]{64}")
 
@@ -105,9 +105,10 @@ def position(saved: object, boot: str) -> Position | None:
 
 
 def is_due(kill: Kill, start: Position | None, *, caught_up: bool) -> bool:
-    """Return True for a kill to report: none of before the first start, and none twice.
+    """Return True for a kill to report: it is later than `start`, the last reported one.
 
-    `caught_up`: the end of the log has been reached once. Until then records may be of a time before this process.
+    Without `start`, which is so at the first start, kills from before this process are not reported. `caught_up`: the
+    end of the log has been reached once, so later records are of this process's time.
     """
     if start is None:
         return caught_up

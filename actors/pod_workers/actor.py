@@ -394,7 +394,7 @@ class PodWorkers(Actor):
     @handles(GetTimelines)
     def on_get_timelines(self, request: GetTimelines) -> Timelines:
         """For consoles and the web page."""
-        return self._starts.timelines.answer(request.pod)
+        return self._starts.timelines.answer(request.pod, self.settings.node_name)
 
     @handles(SetResourceHealth)
     def on_resource_health(self, message: SetResourceHealth) -> None:

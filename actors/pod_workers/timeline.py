@@ -99,11 +99,18 @@ class StartTimelines:
         if found is not None:
             found.add("status write", message.began_ns, message.ended_ns)
 
-    def answer(self, wanted: str) -> Timelines:
-        """The timelines of a pod, by NAME or NAMESPACE/NAME, or of all; newest first. The totals are of all pods."""
+    def answer(self, wanted: str, node_name: str = "") -> Timelines:
+        """The timelines of a pod, or of all if `wanted` is empty; newest first. The totals are of all pods.
+
+        `wanted`: NAME or NAMESPACE/NAME, of a static pod also without the `-NODENAME` at its end, as in its manifest.
+        """
         every = [one.shown() for one in reversed(list(self._pods.values()))]
-        chosen = [one for one in every if not wanted or wanted in (one.name, f"{one.namespace}/{one.name}")]
-        return Timelines(pods=tuple(chosen), totals=totals(every))
+        chosen = _named(every, wanted) or _named(every, f"{wanted}-{node_name}")
+        return Timelines(pods=tuple(chosen if wanted else every), totals=totals(every))
+
+
+def _named(pods: Iterable[PodTimeline], name: str) -> list[PodTimeline]:
+    return [one for one in pods if name in (one.name, f"{one.namespace}/{one.name}")]
 
 
 def totals(pods: Iterable[PodTimeline]) -> tuple[StepTotal, ...]:

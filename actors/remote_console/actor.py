@@ -52,7 +52,7 @@ class RemoteConsole(Actor):
 
     @handles(Ping)
     async def on_ping_with_gateway(self, _: Ping) -> Pong:
-        """Answer once the gateway has run: its loop may hang while the mailbox answers."""
+        """Answer after the gateway's loop has run, so that the watchdog notices a loop that hangs."""
         answered: Future[None] = Future()
         self.gateway.call(lambda: answered.set(None))
         await answered

@@ -29,9 +29,10 @@ class Receipt(Message, frozen=True, kw_only=True):
 
 
 class CheckReceived(Request[Receipt], frozen=True, kw_only=True):
-    """From a peer: what of its messages to this incarnation has arrived? The I/O thread answers. Harmless to repeat.
+    """From a peer: ask which of its messages to this incarnation have arrived. A repeat is harmless.
 
-    The peer asks some seconds after a message. If tells were lost it sends its state again; lost asks fail.
+    The I/O thread answers. The peer asks some seconds after a message. If tells were lost it sends its state again;
+    lost asks fail.
     """
 
     asks: tuple[int, ...] = ()

@@ -248,7 +248,7 @@ class GetTimelines(Request[Timelines], frozen=True, kw_only=True):
     """From server, command line: the starts of pods since the actor started, of the last 200. A repeat is harmless."""
 
     pod: str = ""
-    """NAME or NAMESPACE/NAME; empty: all."""
+    """NAME or NAMESPACE/NAME, of a static pod also without `-NODENAME`; empty: all."""
 
 
 class ListPodWorkers(Request[PodWorkerStates], frozen=True, kw_only=True):

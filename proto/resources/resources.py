@@ -1,7 +1,7 @@
-"""Messages that the resources actor receives: pods to assign CPUs, memory and devices to, their ends, and their names.
+"""Messages that the resources actor receives: pods to assign CPUs, memory, devices and claims to, and pods' ends.
 
-All from pod_workers, but CheckDevicePlugins. ResourcesState, which this actor tells pod_workers, has what it assigns at
-all.
+All are from pod_workers, except CheckDevicePlugins, which is from server. The actor tells pod_workers by ResourcesState
+which kinds of resources it assigns.
 """
 
 from __future__ import annotations
@@ -15,14 +15,15 @@ class AdmitPod(Request[Done], frozen=True, kw_only=True):
     """Assign resources to all containers of a pod. The assignments are on disk before the answer.
 
     Refused with `retry`: it may be possible later, as when a device plugin has not registered again; the message says
-    what is missing. Refused without: the kubelet's reason and message of the rejected pod. A repeat changes nothing.
+    what is missing. Refused without `retry`: the pod is rejected, with the kubelet's reason and message. A repeat
+    changes nothing.
     """
 
     pod: Pod
     running: bool = False
     """It runs already, and may have begun before the policies: assign CPUs and memory that it lacks, no devices."""
     trial: bool = False
-    """It does not fit: decide and count, and keep nothing. No device plugin allocates."""
+    """The pod does not fit: decide and count in metrics, but assign nothing. No device plugin is asked to allocate."""
 
 
 class PrepareClaims(Request[Done], frozen=True, kw_only=True):

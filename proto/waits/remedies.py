@@ -43,6 +43,11 @@ _REGISTRY = (
     ),
 )
 """Pattern in the message of a failed pull, cause, remedy. The first match counts."""
+_NAMES = re.compile(
+    r'(?<=image )"[^"]*"'  # the image, as the kubelet quotes it
+    r"|(?<![\w.:@%/-])(?:[\w.:@%-]*(?:/[\w.:@%?=&~+-]*)+|[\w-]+(?:\.[\w-]+)+(?::\d+)?)"  # references, URLs, hosts
+)
+"""Names in such a message. They are chosen by authors of pods, and may hold any of the patterns' words."""
 _ERRORS = (
     (r"device or resource busy", "end the processes that use it"),
     (
@@ -72,8 +77,9 @@ _SHORTAGE = re.compile(r"\(res: ([^,]+), q: (\d+)\)")
 
 def pull_problem(message: str) -> PullProblem | None:
     """The problem that the message of a failed pull tells; None for an unknown one."""
+    text = _NAMES.sub("", message)
     for pattern, what, do in _REGISTRY:
-        if re.search(pattern, message, re.IGNORECASE):
+        if re.search(pattern, text, re.IGNORECASE):
             return PullProblem(what, do)
     return None
 

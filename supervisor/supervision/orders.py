@@ -59,12 +59,12 @@ def _stop(tree: ProcessTree, child: Child, asker: object) -> None:
         tree.stop(child)
         return
     child.deadline = None
-    held(tree, child)
+    stopped(tree, child)
     tree.tried(child)
 
 
-def held(tree: ProcessTree, child: Child) -> None:
-    """A child has ended that an operator stopped: it stays so."""
+def stopped(tree: ProcessTree, child: Child) -> None:
+    """Note that a child that an operator stops has ended, and answer the requests for it. It stays stopped."""
     if child.state is not State.STOPPED:
         tree.transition(child, State.STOPPED)
         text = f"stopped by an operator; `supervisor start {child.name}` starts it"

@@ -388,7 +388,7 @@ class ProcessTree:
             self.transition(child, State.STOPPED)
             self._stop_next()
         elif child.held:
-            orders.held(self, child)
+            orders.stopped(self, child)
         elif child.again:
             self.forgive(child, orders.ON_REQUEST)
             self.start(child)

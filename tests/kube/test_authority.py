@@ -125,11 +125,14 @@ def broken(cluster: Cluster, how: str) -> Iterator[None]:
     cluster.file.unlink()
     if how == "a directory":
         cluster.file.mkdir()
+    if how == "a pipe":
+        os.mkfifo(cluster.file)
     yield
-    shutil.rmtree(cluster.file, ignore_errors=True)
+    if cluster.file.is_dir():
+        shutil.rmtree(cluster.file)
 
 
-BROKEN = ["empty", "no certificate", "cut off", "no text", "a directory", "missing"]
+BROKEN = ["empty", "no certificate", "cut off", "no text", "a directory", "a pipe", "missing"]
 
 
 @pytest.mark.parametrize("how", BROKEN)

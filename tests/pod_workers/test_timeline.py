@@ -53,6 +53,18 @@ def test_start_is_recorded_from_its_source_to_its_status_write() -> None:
     assert found.answer("other").pods == ()
 
 
+def test_static_pod_is_found_by_the_name_in_its_manifest() -> None:
+    found = StartTimelines()
+    for uid, name in (("u", "web-node"), ("v", "web-node-node")):
+        one = from_dict(Pod, {"metadata": {"name": name, "namespace": "default", "uid": uid}})
+        found.begin(one, (1, 2), is_new=True)
+    assert [one.name for one in found.answer("web", "node").pods] == ["web-node"]
+    assert [one.name for one in found.answer("default/web", "node").pods] == ["web-node"]
+    assert [one.name for one in found.answer("web-node", "node").pods] == ["web-node"], "a whole name goes before"
+    assert found.answer("we", "node").pods == ()
+    assert found.answer("", "node").totals[0].count == 2
+
+
 def test_failed_step_has_its_error() -> None:
     found, tracer = begun()
     with pytest.raises(ValueError, match="no image"), tracer.part("image", "c"):

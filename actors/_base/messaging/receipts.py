@@ -1,7 +1,7 @@
-"""Counts of sent and received messages between two incarnations. A sender notices lost ones by them.
+"""Counts the messages that one incarnation sends to another and that arrive there, so that a sender notices lost ones.
 
-A tell has no answer. It is lost when the queue for a peer that hangs is full, for example, and the peer's state would
-stay behind for ever. An ask that is lost fails at its deadline, which may be an hour. So both ends count tells, and the
+A tell has no answer. It is lost, for example, when the queue for a peer that hangs is full. The peer's state would then
+stay out of date. A lost ask fails at its deadline, which may be an hour away. So both ends count tells, and the
 receiver knows its open asks. Some time after a message the sender asks for both (`proto.agent.actor.CheckReceived`).
 
 Only messages to an incarnation in service are checked. A new one gets all state, and asks to an ended one fail at once.
@@ -86,7 +86,7 @@ class Sent:
     def settle(self, asked_at: int, received: int, *, asks: bool) -> tuple[int, bool]:
         """Compare the count at a check with the peer's. Return the number lost, and True to plan another check.
 
-        Those lost are counted no more. `asks`: there are asks without an answer.
+        Lost tells are not counted from then on. `asks`: there are asks without an answer.
         """
         self.count += received - asked_at
         self._known, self.unanswered = received, 0

@@ -1,13 +1,13 @@
 """A ZeroMQ socket of an actor process: any thread sends, the I/O thread receives.
 
-ZeroMQ allows a socket one thread at a time, so each socket has a lock. A send in the caller's own thread saves the way
-through the I/O thread, which would be woken for each message.
+ZeroMQ allows one thread at a time on a socket, so each socket has a lock. Senders send in their own thread, which does
+not wake the I/O thread for each message.
 
-The loop waits for the socket's descriptor (ZMQ_FD) with epoll. The descriptor reports news from ZeroMQ's thread, not
-messages. Each call on the socket takes the news in, and the descriptor is silent again. So after a send a look follows
-whether messages have arrived, and a receiver reads until there are none: otherwise messages could wait for ever.
+The I/O thread waits for the socket's descriptor (ZMQ_FD) with epoll. The descriptor is edge-triggered: any call on the
+socket, also a send, clears it, even if messages have arrived. So `look` checks for messages after a send, and
+`receive` reads until there are none. Otherwise messages could wait for ever.
 
-The look takes longer than the send. The mailbox thread makes one for all sends of a message's handler.
+`look` takes longer than the send. The mailbox thread calls it once for all sends of a handler.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ class SharedSocket:
         arrived: Callable[[], None],
         looks_later: Callable[[SharedSocket], bool] = lambda _: False,
     ) -> None:
-        """`arrived` has the loop call `receive` soon, though the descriptor may be silent. `looks_later` has `look`
-        called soon; False when it does not."""
+        """`arrived` makes the I/O thread call `receive` soon, even if the descriptor is not ready.
+
+        `looks_later` is called after each send. It returns True when it will call `look` itself, False to look now.
+        """
         self._socket = socket
         self._arrived = arrived
         self._looks_later = looks_later
@@ -51,10 +53,10 @@ class SharedSocket:
         return queued
 
     def look(self) -> None:
-        """Have messages that have arrived received."""
+        """Make the I/O thread receive the messages that have arrived, if there are some."""
         with self._lock:
-            news = not self._socket.closed and self._has_arrived()
-        if news:
+            has_messages = not self._socket.closed and self._has_arrived()
+        if has_messages:
             self._arrived()
 
     def _queue(self, frames: tuple[bytes, ...]) -> bool:
@@ -67,7 +69,7 @@ class SharedSocket:
         return True
 
     def receive(self, most: int) -> list[list[bytes]]:
-        """Messages that have arrived, as frames. After `most` of them the others' turn comes first."""
+        """Messages that have arrived, as frames; at most `most`, then other sockets come first."""
         taken: list[list[bytes]] = []
         with self._lock, contextlib.suppress(zmq.Again):
             while not self._socket.closed:

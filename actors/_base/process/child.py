@@ -84,9 +84,9 @@ def _crash(settings: Settings, name: str, incarnation: int, error: BaseException
 
 
 def _end_with_threads(settings: Settings, name: str, incarnation: int) -> None:
-    """End the process on an exception that ends a thread, also one of a library, such as gRPC's serving thread.
+    """End the process when an exception ends any of its threads, also one of a library, such as gRPC's serving thread.
 
-    Without the thread's work the process would answer pings, and go on for ever.
+    Otherwise the process would go on without the thread's work, and still answer pings.
     """
 
     def ended(thread: threading.ExceptHookArgs) -> None:
@@ -105,9 +105,8 @@ def _start_recorder(settings: Settings, name: str, incarnation: int) -> None:
 def _exclude_memory_from_core_dumps() -> None:
     """Keep Secrets, which pass through several actors, out of core files."""
     try:
-        filter_ = os.open(
-            "/proc/self/coredump_filter", os.O_WRONLY
-        )  # not a text file: importing its codec takes 0.6 MB
+        # By descriptor: the codec of a text file would take 0.6 MB.
+        filter_ = os.open("/proc/self/coredump_filter", os.O_WRONLY)
         try:
             os.write(filter_, b"0")
         finally:

@@ -1,7 +1,7 @@
-"""The certificates that the API server is verified by, as the file that the kubeconfig names has them now.
+"""Reads the CA certificates that verify the API server, and reads their file again when it has changed.
 
-Each call looks whether the file has changed, as for client certificates. New connections trust the new certificates.
-Connections in use go on, and idle ones are closed. Source: client-go's transport/ca_rotation.go, which looks each five
+Each call of the API server looks at the file, as for client certificates. New connections trust the new certificates.
+Connections in use go on, and idle ones are closed. Source: client-go's transport/ca_rotation.go, which looks every five
 minutes; the gate is ClientsAllowCARotation.
 """
 
@@ -17,31 +17,31 @@ from actors._pki.trust import client_context
 log = logging.getLogger(__name__)
 
 
-class Authority:
-    """The certificates of one session. Its caller lets one thread in at a time."""
+class CertificateAuthority:
+    """The CA certificates of one session. Not thread-safe: the caller holds a lock."""
 
     def __init__(self, *, follow: bool) -> None:
-        """`follow`: read a changed file again; without it, only a file that another one replaces in the kubeconfig."""
+        """`follow`: read a changed file again. Without it, only another file in the kubeconfig is read."""
         self._follow = follow
         self._source: tuple[str, str] | None = None
         """Data and path of the certificates, as the kubeconfig has them. None until they were usable."""
         self._stamp: Stamp | None = None
         self._pem = b""
         self._problem = ""
-        """Why the changed file cannot be used, once that is logged."""
+        """Why the changed file cannot be used, as it was logged last."""
 
-    def of(self, access: Access) -> bytes:
-        """The certificates in PEM; empty for those of the system.
+    def certificates(self, access: Access) -> bytes:
+        """The CA certificates of `access` in PEM; empty for those of the system.
 
-        A changed file that is missing, empty or broken leaves the ones that were read before. Raises KubeconfigError
-        without such ones.
+        While a changed file is missing, empty or broken, the certificates that were read before count. Raises
+        KubeconfigError when none were.
         """
         cluster = access.cluster
         if not cluster.server.startswith("https://"):
             return b""
         source = (cluster.certificate_authority_data, cluster.certificate_authority)
         known = source == self._source
-        # Taken before reading: a file that changes meanwhile is read again with the next call.
+        # Before the file is read: if it changes meanwhile, the next call reads it again.
         found = None if cluster.certificate_authority_data else stamp(cluster.certificate_authority)
         if known and (not self._follow or found in (None, self._stamp)):
             return self._pem
@@ -53,7 +53,7 @@ class Authority:
             if not known:
                 raise
             if str(error) != self._problem:  # the file is read again with each call, until it can be used
-                log.warning("%s; using the certificates that were read before", error)
+                log.warning("%s; using the certificates that were read before; correct the file", error)
             self._problem = str(error)
             return self._pem
         if known and pem != self._pem:
@@ -63,7 +63,7 @@ class Authority:
 
 
 def _read(access: Access) -> bytes:
-    """Raises KubeconfigError, also for what is no certificate."""
+    """Read and parse the certificates. Raises KubeconfigError, also for a file that is not PEM certificates."""
     cluster = access.cluster
     pem = access.data(cluster.certificate_authority_data, cluster.certificate_authority, "certificate-authority")
     try:

@@ -19,6 +19,9 @@ from proto.common import untrusted
 
 T = TypeVar("T")
 
+MOST_DATA_BYTES = 16 << 20
+"""Limit of a file with certificates or a key. A system's bundle of authorities is some 200 KB."""
+
 
 class KubeconfigError(Exception):
     """The file cannot be used. The message says why, and where in the file."""
@@ -93,7 +96,10 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
     """Of the file, from before it was read; None for a content that was given."""
 
     def data(self, inline: str, path: str, what: str) -> bytes:
-        """The inline data, or the content of the file at `path`; empty without both. Raises KubeconfigError."""
+        """The inline data, or the content of the file at `path`; empty without both. Raises KubeconfigError.
+
+        Reads regular files only, so that a pipe in the place of a file does not block the calls of the API server.
+        """
         if inline:
             try:
                 return base64.b64decode(inline.replace("\n", "").replace("\r", ""), validate=True)  # as Go's decoder
@@ -102,7 +108,7 @@ class Access(msgspec.Struct, frozen=True, kw_only=True):
         if not path:
             return b""
         try:
-            return Path(path).read_bytes()
+            return untrusted.read_file(path, MOST_DATA_BYTES)
         except OSError as error:
             raise KubeconfigError(f"cannot read {what} of {self.path}: {path}: {error.strerror}") from error
 

@@ -19,7 +19,7 @@ import h11
 
 from actors._base.messaging import tracing
 from actors._host.proxies import Proxy, proxy_for
-from actors._kube.connection.authority import Authority
+from actors._kube.connection.authority import CertificateAuthority
 from actors._kube.connection.counters import counted
 from actors._kube.connection.credentials import Credentials, Identity, load_certificate
 from actors._kube.connection.endpoint import Endpoint
@@ -57,7 +57,7 @@ class Session:
     def __init__(self, access: Access | str, rotated: str = "", *, follow_authority: bool = True) -> None:
         """`access`: a loaded context, or the path of a kubeconfig, which the first call reads. While the file is
         missing, as during bootstrapping, calls fail with Unreachable. `rotated`: see Credentials. `follow_authority`:
-        see Authority."""
+        see CertificateAuthority."""
         self._rotated = rotated
         self._path = access if isinstance(access, str) else ""
         self.on_plugin: Callable[[PluginRun], None] = lambda run: None  # noqa: ARG005 - the signature
@@ -66,7 +66,7 @@ class Session:
         """A call has the credentials to present (True), or begins to need them. Called in the call's thread."""
         self._loaded = None if isinstance(access, str) else self._new_credentials(access)
         self._lock = threading.Lock()
-        self._authority = Authority(follow=follow_authority)
+        self._authority = CertificateAuthority(follow=follow_authority)
         self._endpoint: Endpoint | None = None
         self._made_for: tuple[Any, ...] = ()
 
@@ -234,7 +234,7 @@ class Session:
 
     def _endpoint_for(self, access: Access, identity: Identity) -> Endpoint:
         with self._lock:
-            authority = self._authority.of(access)
+            authority = self._authority.certificates(access)
             wanted = (identity.certificate, identity.key, access.cluster, authority)
             if self._endpoint is not None and self._made_for == wanted:
                 return self._endpoint

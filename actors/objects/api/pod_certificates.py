@@ -1,7 +1,7 @@
-"""Requests certificates for pods from the API server, follows these requests, and keeps what signers issue.
+"""Requests certificates for pods by PodCertificateRequests, watches these, and keeps the certificates that are issued.
 
-A certificate's private key is made here and leaves this actor only in the answer to volume. One watch shows the
-PodCertificateRequests of this node, from the first one on.
+The private key is made by a helper process of this actor, and leaves the actor only in the answer to volume. One watch
+shows all PodCertificateRequests of this node. It begins with the first request.
 """
 
 from __future__ import annotations
@@ -37,8 +37,9 @@ log = logging.getLogger(__name__)
 
 KIND = "PodCertificateRequest"
 CALL_S = 6.0
+"""Deadline of a call of the API server."""
 WAIT_S = 4.0
-"""Longest wait of a request for the signer; volume asks again soon."""
+"""Longest wait of `get` for the signer. After it, volume asks again."""
 LOOK_AGAIN_S = 30.0
 """Time until volume asks again while a refresh is under way or has failed."""
 CREATE_AGAIN = Backoff(1.0, cap_s=300.0)
@@ -46,7 +47,7 @@ CREATE_AGAIN = Backoff(1.0, cap_s=300.0)
 
 
 class _Record:
-    """A certificate, and the request that is being created."""
+    """A certificate, and the creation of its next PodCertificateRequest."""
 
     def __init__(self) -> None:
         self.certificate = Certificate()
@@ -63,7 +64,7 @@ class _Record:
         """Reasons of events about the certificate in use."""
 
     def notify(self) -> None:
-        """Continue the requests that wait for a change."""
+        """Wake the calls of `get` that wait for a change."""
         self.changed, past = Future(), self.changed
         past.set(None)
 
@@ -83,7 +84,10 @@ class PodCertificates:
         return len(self._records)
 
     async def get(self, request: GetPodCertificate) -> PodCertificate:
-        """The certificate, also one whose refresh is due. Raises Refused NotIssued and CertificateFailed."""
+        """The certificate in use, also while its refresh is due. Waits for the first one, WAIT_S at most.
+
+        Raises Refused: NotIssued while there is none, CertificateFailed when it cannot be requested or is refused.
+        """
         record = self._records.setdefault(request, _Record())
         self._look(request, record)
         self._create_if_due(request, record)
@@ -102,7 +106,7 @@ class PodCertificates:
         return PodCertificate(key=found.issued.key, chain=found.issued.chain, refresh=refresh)
 
     async def _wait(self, record: _Record) -> None:
-        """Wait until it is issued or refused, until the request cannot be created, or WAIT_S."""
+        """Wait until the certificate is issued or refused, its request cannot be created, or WAIT_S are over."""
         pause = self._actor.sleep(WAIT_S)
         while not pause.done() and not record.error and not record.certificate.is_answered:
             await first_of(record.changed, pause)
@@ -138,7 +142,7 @@ class PodCertificates:
 
     async def _create(self, request: GetPodCertificate, record: _Record) -> None:
         try:
-            name, key = await self._created(request)
+            name, key = await self._post(request)
         except (ApiError, AskTimeout, pki.PkiError, OSError, ValueError) as error:
             record.error = f"cannot request the certificate: {error}"
             record.failures += 1
@@ -151,8 +155,8 @@ class PodCertificates:
             self._look(request, record)
         record.notify()
 
-    async def _created(self, request: GetPodCertificate) -> tuple[str, str]:
-        """Create the request. Returns its name and the private key."""
+    async def _post(self, request: GetPodCertificate) -> tuple[str, str]:
+        """Make a key, and create the PodCertificateRequest. Returns its name and the private key in PEM."""
         account = ObjectRef(kind="ServiceAccount", namespace=request.namespace, name=request.service_account)
         found = await retry_forbidden(
             self._actor, lambda: self._client.request("GET", object_path(account), timeout_s=CALL_S)
@@ -183,7 +187,7 @@ class PodCertificates:
                 self._look(request, record)
 
     def _look(self, request: GetPodCertificate, record: _Record) -> None:
-        """Take what the watch shows of the pending request."""
+        """Update the record from the pending request, as the watch shows it."""
         before = record.certificate
         if before.pending is None or self._requests is None or not self._requests.synced:
             return
@@ -207,13 +211,13 @@ class PodCertificates:
         record.notify()
 
     def _report_age(self, request: GetPodCertificate, record: _Record, state: certificates.State) -> None:
-        """Record an event, once each: the refresh of the certificate is overdue, and the certificate has expired."""
-        for is_so, reason, message in (
+        """Send an event when the certificate's refresh is overdue, and one when it has expired; each once."""
+        for applies, reason, message in (
             (state in ("overdue_for_refresh", "expired"), "CertificateOverdueForRefresh",
              "PodCertificate refresh overdue"),
             (state == "expired", "CertificateExpired", "PodCertificate expired"),
         ):  # fmt: skip
-            if is_so and reason not in record.reported:
+            if applies and reason not in record.reported:
                 record.reported.add(reason)
                 self._warn(request, reason, message)
 

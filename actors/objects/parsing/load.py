@@ -1,7 +1,7 @@
-"""Parses a file into objects, or into one error with line and field of every problem.
+"""Parses one file of `--objects-dir` into API objects, or into one error with line and field of every problem.
 
-Covers documents, v1 lists, apiVersion and kind, types, names, and the data of ConfigMaps and Secrets. `policy.py`
-decides about the files of a directory together.
+Checks YAML documents, v1 lists, apiVersion and kind, types, names, and the data of ConfigMaps and Secrets. `policy.py`
+decides about all files of the directory together.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class _Item(NamedTuple):
 
 
 class _Wrong(Exception):
-    """Problems of one item: (path in it, problem)."""
+    """One object has problems: (path in the object, problem)."""
 
     def __init__(self, *problems: tuple[Path, str]) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ def _with_data(ref: ObjectRef, record: v1.ConfigMap | v1.Secret, problems: list[
 
 
 def _kind(value: Any) -> str:
-    # Raises _Wrong for an unsupported kind.
+    """The kind of an object. Raises _Wrong for an unsupported kind or apiVersion."""
     if not isinstance(value, dict):
         raise _Wrong(((), "must be a mapping with apiVersion, kind and metadata"))
     kind = value.get("kind")

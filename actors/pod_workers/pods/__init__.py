@@ -1,1 +1,1 @@
-"""The parts of the actor for all pods: pods without a worker, starts of workers, the list of the runtime, peers."""
+"""Parts of the actor that know all pods: the runtime's list, pods without a worker, starts of workers, peers' feeds."""

@@ -1,4 +1,7 @@
-"""Builds the parts of the actor, in the order in which a new pod passes them. Each calls later ones."""
+"""Builds the parts of the pod_workers actor: admission, allocation, starts of workers, listing, and others.
+
+They are built in the order in which a new pod passes them. Callbacks lead from one part to a later one.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +48,7 @@ class PartCallbacks:
 
 
 class Parts:
-    """See the module."""
+    """The parts of one pod_workers actor, connected to each other. Used in the actor's mailbox thread."""
 
     def __init__(
         self,
@@ -57,7 +60,7 @@ class Parts:
         unclaimed: Unclaimed,
         callbacks: PartCallbacks,
     ) -> None:
-        """`agent`: the ID of this start of the agent."""
+        """`agent`: the ID of this start of the agent. `workers`: by pod UID."""
         self._desired, self._workers = desired, workers
         events = Recorder(actor.peer("events"))
         self.checkpoint = Checkpoint(actor, agent)
@@ -103,7 +106,7 @@ class Parts:
     def _admission_callbacks(
         self, actor: Actor, events: Recorder, end_pod: Callable[[str, TerminationRequest], None]
     ) -> AdmissionCallbacks:
-        """Each lambda names a part that is built after the admission queue."""
+        """The lambdas look up parts that do not exist yet: they are built after the admission queue."""
         return AdmissionCallbacks(
             start_worker=lambda uid: self.starts.give(uid),  # noqa: PLW0108
             end_pod=end_pod,

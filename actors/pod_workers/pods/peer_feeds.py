@@ -1,4 +1,8 @@
-"""Sends the peers all pods: those known so far when one restarts, and the whole state once every pod is published."""
+"""Sends other actors all pods again, when one of them restarts and once the pods are complete after our own start.
+
+Before the pods are complete, a message has those known so far. A complete one is marked `full`: the receiver then drops
+all other pods.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +28,10 @@ log = logging.getLogger(__name__)
 FED = ("status", "probe", "pleg", "objects")
 """Peers that are sent all pods again when they restart."""
 STATUSES_S = 5.0
-"""A start waits this long for the published statuses. Without them, containers that the runtime has lost would begin
-anew with restart count 0. The actor status answers once it has read its checkpoint."""
+"""Longest wait of a start for the published statuses, which have the restart counts of containers that the runtime has
+lost. The actor status answers once it has read its checkpoint."""
 STATUSES_AGAIN_S = 0.05
-"""Before status is asked again after its end."""
+"""Pause before a status actor that has ended is asked again."""
 
 
 class PeerFeeds:
@@ -57,7 +61,10 @@ class PeerFeeds:
         """The peers have been sent the whole state."""
 
     async def published_statuses(self) -> dict[str, PodStatus]:
-        """By UID; empty when status does not answer. A status that restarts meanwhile is asked again."""
+        """The published statuses by pod UID; empty when the actor status does not answer within STATUSES_S.
+
+        It is asked again when it restarts meanwhile.
+        """
         deadline = time.monotonic() + STATUSES_S
         while (left_s := deadline - time.monotonic()) > 0:
             self._remove_old_ends()
@@ -73,7 +80,7 @@ class PeerFeeds:
         return {}
 
     def peer_started(self, name: str) -> None:
-        """Send status, probe, pleg and objects all pods again, or those known so far."""
+        """Send the actor `name`, which has restarted, what it needs of the pods: all of them, or those known so far."""
         if name == "status":
             self._remove_old_ends()
         if name in FED:
@@ -100,12 +107,12 @@ class PeerFeeds:
             self._checkpoint.settled()
 
     def _remove_old_ends(self) -> None:
-        """A pod's end may be in the checkpoint of status after the pod has begun anew. Other statuses stay."""
+        """Have status drop the final statuses of pods that have begun again: its checkpoint may have them."""
         for uid, (reason, message) in self._admission_queue.old_ends().items():
             self._actor.peer("status").tell(RemovePod(pod_uid=uid, reason=reason, message=message))
 
     def _keep_pulls(self) -> None:
-        """Withdraw pulls that an earlier process has asked for, of pods that are gone since."""
+        """Withdraw the pulls of pods that are gone or end. An earlier incarnation may have asked for them."""
         ending = {uid for uid, worker in self._workers.items() if worker.stage != "sync"}
         wanted = (self._desired.pods.keys() | self._workers.keys()) - ending
         self._context.images.tell(KeepPulls(pod_uids=tuple(wanted)))

@@ -1,4 +1,4 @@
-"""Lists the runtime's pods at the start, and later a single pod without a worker."""
+"""Lists all pods of the container runtime at the start, and later single pods that have no worker."""
 
 from __future__ import annotations
 
@@ -43,10 +43,10 @@ class RuntimeListing:
         self._on_seen, self._on_found = on_seen, on_found
         self.seen = False
         self.waits = "it has not answered yet"
-        """Why pods wait for the runtime; empty once it is seen."""
+        """Why pods wait for the runtime; empty once it has been listed."""
 
     async def see(self) -> None:
-        """List the runtime's pods. Without an answer it is tried again until one has come."""
+        """List the runtime's pods. Tried again every RETRY_S until the runtime has answered."""
         cri = self._context.cri
         try:
             sandboxes, containers = cri.list_pod_sandbox(), cri.list_containers()

@@ -1,4 +1,4 @@
-"""The facts about pods that have no worker: those listed at the start, told by peers, or left by an ended worker."""
+"""Keeps what is known of pods without a worker: from the runtime's list, from peers, or from a worker that ended."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from proto.v1 import Pod, PodStatus
 
 
 class Unclaimed:
-    """Keyed by pod UID. A worker that starts takes the facts about its pod."""
+    """Facts by pod UID. A worker that starts takes those of its pod."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -24,12 +24,12 @@ class Unclaimed:
         self.views: dict[str, PodView] = {}
         """Pods in the runtime: listed at start, or left when a worker ended."""
         self.statuses: dict[str, PodStatus] = {}
-        """The last published ones."""
+        """The statuses that were published last."""
         self.results: dict[str, list[ProbeResult]] = defaultdict(list)
         self.failed: set[str] = set()
         """Pods whose worker failed and has no successor yet: the runtime's state of them is not known."""
         self.admit_again: set[str] = set()
-        """Pods that have sandboxes left from an ended worker: admission decides on them as on new ones."""
+        """Pods with sandboxes that an ended worker has left: admission decides on them as on new pods."""
 
     def phase(self, pod: Pod) -> str | None:
         """The phase that was published last, or that the pod came with."""
@@ -77,7 +77,7 @@ class Unclaimed:
         return None if is_unknown else self.views.pop(uid, PodView())
 
     def left_by_worker(self, uid: str, view: PodView) -> None:
-        """A worker has ended: what it has left in the runtime."""
+        """Keep what a worker that has ended left in the runtime."""
         if view.sandboxes:
             self.views[uid] = view
             self.admit_again.add(uid)  # its restart counts go on

@@ -63,7 +63,7 @@ class WorkerStarts:
         """Full name of a pod to UIDs that wait until the present pod of that name is gone."""
 
     def give(self, uid: str) -> None:
-        """Give an admitted or rejected pod its worker."""
+        """Start the worker of an admitted or rejected pod. A static pod waits while another of its full name runs."""
         pod = self._allocations.current(self._desired.pods[uid])
         goes_on = self._unclaimed.has_processes(uid)  # it gets a worker in any case
         unclaimed = {} if self._desired.ready() else self._unclaimed.views
@@ -82,7 +82,7 @@ class WorkerStarts:
         self.start(pod, view, self._callbacks.termination(uid))
 
     def start(self, pod: Pod, view: PodView | None, termination: TerminationRequest | None) -> None:
-        """Start the worker of `pod`, with its allocated resources. The others: see InitialState."""
+        """Start the worker of `pod`, which has its allocated resources. `view` and `termination`: see InitialState."""
         uid = pod.metadata.uid
         is_over = termination is not None or self._unclaimed.phase(pod) in TERMINAL_PHASES
         self._assignments.pod_started(pod, active=not is_over or view is None or view.has_processes)
@@ -115,14 +115,14 @@ class WorkerStarts:
         self._workers[worker.pod.metadata.uid] = worker
 
     def _mark(self, uid: str) -> None:
-        """Mark a wanted pod that runs already: its mark is lost if the root directory was."""
+        """Mark a pod that runs already as ours: a lost root directory has taken its mark along."""
         try:
             mark_pod(self._context.settings.root_dir, uid)
         except OSError as error:
-            log.warning("cannot make the directory of pod %s: %s", uid, error)
+            log.warning("cannot make the directory of pod %s, which marks it as this agent's: %s", uid, error)
 
     def withdraw(self, uid: str) -> None:
-        """A pod that waits for its name is wanted no more."""
+        """Forget a static pod that waits for its full name: no source has it any more."""
         for waiting in self.waiting.values():
             if uid in waiting:
                 waiting.remove(uid)

@@ -1,4 +1,4 @@
-"""Memory of the NUMA nodes and its assignments, as memory_manager_state holds them.
+"""Memory of the NUMA nodes and its assignments to containers, as the file memory_manager_state holds them.
 
 Source: pkg/kubelet/cm/memorymanager/state/state.go. Sizes in bytes.
 """
@@ -68,7 +68,8 @@ class State(msgspec.Struct):
     def each_block(self) -> Iterator[tuple[str, str, Block]]:
         """All reserved blocks with pod UID and container name. A pod with memory of its own has them without a name."""
         for uid, containers in self.entries.items():
-            for name, blocks in containers.items() if uid not in self.pods else (("", self.pods[uid]),):
+            reserved = {"": self.pods[uid]} if uid in self.pods else containers
+            for name, blocks in reserved.items():
                 for block in blocks:
                     yield uid, name, block
 
@@ -81,7 +82,7 @@ class State(msgspec.Struct):
         return sum(table.allocatable for table in self._tables(nodes, resource))
 
     def take(self, block: Block, size: int) -> None:
-        """Reserve `size` bytes for `block` on its nodes, lowest ID first. Size 0 joins the nodes to a group alone."""
+        """Reserve `size` bytes for `block` on its nodes, lowest ID first. Size 0 only joins the nodes to a group."""
         for number in block.nodes:
             node = self.machine[number]
             node.assignments += 1

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 
 
 def seal(run: Path) -> str:
-    """Mount the interpreter below `run`; return the path to execute. Blocks. Raises OSError.
+    """Mount the interpreter below `run`; return the path to execute. Blocks. Raises OSError, and leaves no mount then.
 
     Mounts the directory above the interpreter's: it finds its library and modules relative to its own path.
     """
@@ -36,13 +36,13 @@ def seal(run: Path) -> str:
     release(run)
     target.mkdir(mode=0o700, exist_ok=True)
     mounts.bind(str(real.parents[1]), str(target))
-    mounts.mount("", str(target), "", "", mounts.MS_BIND | mounts.MS_REMOUNT | mounts.MS_RDONLY)
     path = target / real.relative_to(real.parents[1])
     try:
+        mounts.mount("", str(target), "", "", mounts.MS_BIND | mounts.MS_REMOUNT | mounts.MS_RDONLY)
         subprocess.run(
             [path, *UTF8, "-I", "-S", "-c", "import ctypes"], timeout=_TRIAL_S, check=True, capture_output=True
         )
-    except subprocess.SubprocessError as error:
+    except (OSError, subprocess.SubprocessError) as error:
         release(run)
         raise OSError(0, f"the interpreter does not run there: {error}", str(path)) from error
     return str(path)

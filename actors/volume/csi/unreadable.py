@@ -1,7 +1,7 @@
-"""Drops records of CSI volumes that cannot be read and whose volume is not mounted. Blocks: runs in a helper process.
+"""Drops unreadable records (vol_data.json) of CSI volumes that are not mounted. Blocks: runs in a helper process.
 
-Without its record a driver cannot be asked to unpublish the volume, and the pod would stay forever. The kubelet removes
-vol_data.json of an orphaned pod likewise, once nothing is mounted (pkg/kubelet/kubelet_volumes.go).
+Without a readable record the driver cannot be asked to unpublish the volume, and the pod would never be removed. The
+kubelet, too, removes vol_data.json of an orphaned pod once nothing is mounted (pkg/kubelet/kubelet_volumes.go).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from actors.volume.steps.errors import VolumeError
 
 log = logging.getLogger(__name__)
 
-_PASSING = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EWOULDBLOCK, errno.EINTR)
-"""Errors of the machine, not of the file."""
+_TRANSIENT = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EWOULDBLOCK, errno.EINTR)
+"""Errors of the machine, not of the file: the next try may read it."""
 
 
 def drop(root: str, uid: str, progress: Callable[[str], object]) -> None:
@@ -46,8 +46,8 @@ def _is_lost(place: str, *mount_points: str) -> bool:
     try:
         disk.read_data(place)
     except VolumeError as error:
-        passes = isinstance(error.__cause__, OSError) and error.__cause__.errno in _PASSING
-        if passes or any(disk.is_mount(one) for one in mount_points):
+        is_transient = isinstance(error.__cause__, OSError) and error.__cause__.errno in _TRANSIENT
+        if is_transient or any(disk.is_mount(one) for one in mount_points):
             return False
         log.warning("%s; dropping the record, since the volume is not mounted", error)
         return True

@@ -1,4 +1,4 @@
-"""Certificates of a pod, as files of a projected volume (KEP-4317). Pure.
+"""Writes pod certificates as files of a projected volume: the source podCertificate (KEP-4317). Pure.
 
 Source: pkg/volume/projected of Kubernetes 1.36.
 """
@@ -20,7 +20,7 @@ STANDALONE = "cannot project a pod certificate: there is no API server; give the
 
 
 def requests(pod: Pod, volume: Volume) -> Iterator[GetPodCertificate]:
-    """The requests of all podCertificate sources of the volume."""
+    """The request of each podCertificate source of the volume, in their order."""
     sources = volume.projected.sources if volume.projected is not None else ()
     for index, one in enumerate(sources):
         if one.pod_certificate is not None:
@@ -44,7 +44,7 @@ def request(pod: Pod, volume: Volume, index: int, source: PodCertificateProjecti
 
 
 def files(source: PodCertificateProjection, wanted: GetPodCertificate, context: Context) -> Iterator[tuple[str, bytes]]:
-    """The path and content of each file. Raises CannotMount."""
+    """The path in the volume and the content of each file. Raises CannotMount."""
     if not context.pod_certificates or context.standalone:
         raise CannotMount(STANDALONE if context.standalone else GATE_OFF, retry=False)
     found = context.credentials.get(wanted, "cannot project a pod certificate: it was not requested")

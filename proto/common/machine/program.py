@@ -1,4 +1,7 @@
-"""Runs a program that is not trusted: with a deadline, bounds on its output, and a process group of its own. Blocks."""
+"""Runs a program that is not trusted, such as a credential plugin, with a deadline and bounded output. Blocks.
+
+The program has a process group of its own. At an error the whole group is killed.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from typing import IO, NamedTuple
 MAX_OUTPUT_BYTES = 1024 * 1024
 READ_BYTES = 64 * 1024
 KILLED_S = 1.0
-"""Time for its end after SIGKILL: a call that the kernel cannot interrupt must not hold the caller's thread."""
+"""Longest wait for its end after SIGKILL. A process in an uninterruptible system call ends later."""
 
 
 class OutputTooLongError(Exception):
@@ -35,13 +38,14 @@ def run(
     command: Sequence[str],
     environment: Mapping[str, str],
     timeout_s: float,
-    most_errors: int,
+    max_error_bytes: int,
     request: bytes = b"",
     started: Callable[[int], None] = lambda _: None,
 ) -> Ended:
-    """Run `command` with `request` as standard input. At an error its process group is killed.
+    """Run `command` with `request` as standard input, and wait for its end. At an error its process group is killed.
 
-    `most_errors`: bytes of standard error. `started` gets its process ID. A child that outlives it is not waited for.
+    `max_error_bytes`: how much of the end of standard error is kept. `started` gets the process ID. Children that
+    outlive the program are not waited for.
 
     Raises TimeoutError, OutputTooLongError, and OSError and ValueError for a program that cannot be run, such as one
     with a NUL in an argument.
@@ -56,14 +60,14 @@ def run(
         )  # fmt: skip
     try:
         started(process.pid)
-        output, errors = _output(process, time.monotonic() + timeout_s, most_errors)
+        output, errors = _output(process, time.monotonic() + timeout_s, max_error_bytes)
     finally:
         _end(process)
     return Ended(output, errors.decode(errors="replace").strip(), process.returncode)
 
 
-def _output(process: subprocess.Popen[bytes], deadline: float, most_errors: int) -> tuple[bytes, bytes]:
-    """Standard output, and the last `most_errors` bytes of standard error, of a process that has ended.
+def _output(process: subprocess.Popen[bytes], deadline: float, max_error_bytes: int) -> tuple[bytes, bytes]:
+    """Standard output, and the last `max_error_bytes` bytes of standard error, of a process that has ended.
 
     Raises TimeoutError at `deadline`, a monotonic time, OutputTooLongError and OSError.
     """
@@ -83,10 +87,10 @@ def _output(process: subprocess.Popen[bytes], deadline: float, most_errors: int)
                 for key, _ in selector.select(left_s):
                     if key.fd != pidfd and not _read(key.fd, key.data):
                         selector.unregister(key.fileobj)
-                _check(printed, errors, most_errors)
+                _check(printed, errors, max_error_bytes)
             _read_rest(process.stderr, errors)
             _read_rest(process.stdout, printed)
-            _check(printed, errors, most_errors)
+            _check(printed, errors, max_error_bytes)
     finally:
         os.close(pidfd)
     return bytes(printed), bytes(errors)
@@ -112,15 +116,15 @@ def _read(pipe: int, content: bytearray) -> bool:
 
 
 def _read_rest(pipe: IO[bytes], content: bytearray) -> None:
-    """Read what it wrote last, up to a limit: a child that outlives it may write on."""
+    """Read what the program wrote last, up to MAX_OUTPUT_BYTES: a child that outlives it may go on writing."""
     before = -1
     while before < len(content) <= MAX_OUTPUT_BYTES:
         before = len(content)
         _read(pipe.fileno(), content)
 
 
-def _check(printed: bytearray, errors: bytearray, most_errors: int) -> None:
-    """Drop all but the end of standard error. Raises OutputTooLongError."""
-    del errors[:-most_errors]
+def _check(printed: bytearray, errors: bytearray, max_error_bytes: int) -> None:
+    """Cut standard error to its last `max_error_bytes`. Raises OutputTooLongError."""
+    del errors[:-max_error_bytes]
     if len(printed) > MAX_OUTPUT_BYTES:
         raise OutputTooLongError

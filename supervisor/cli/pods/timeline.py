@@ -35,7 +35,8 @@ def timeline(pod: str, run_dir: str, output: str | None) -> None:
         found = client.ask("pod_workers", GetTimelines(pod=pod))
     if pod and not found.pods:
         raise CommandError(
-            f"cannot show pod {pod!r}: its start is not recorded; `supervisor timeline` lists the others"
+            f"cannot show the start of pod {pod!r}: none is recorded since pod_workers started; `supervisor timeline` "
+            "lists the recorded ones"
         )
     if output == "json":
         shown: dict[str, Any] = render.fields(found)
