@@ -24,7 +24,6 @@ from actors.runtime.engine.engine import Engine, MonitorManager
 from actors.runtime.engine.monitor_client import MonitorError
 from actors.runtime.filesystems.image_volumes import ImageVolumes
 from actors.runtime.filesystems.rootfs import RootFs, can_overlay
-from actors.runtime.filesystems.shown_mounts import ShownMounts
 from actors.runtime.helper.plan import PLAIN, ROOT
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.model import processes
@@ -175,7 +174,6 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         store=store,
         rootfs=rootfs,
         volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
-        shown=ShownMounts(run),
         oci=_oci(isolation, run, systemd=systemd),
         monitor=MonitorManager(run / "monitor.sock"),
         machine=_machine(systemd, isolation),
@@ -381,8 +379,6 @@ def _clear(engine: Engine, sandboxes: Sandboxes, starting: set[str], unfinished:
             _try_to_remove(engine.rootfs.remove, path)
     for id_ in engine.volumes.orphaned(running):
         _try_to_remove(engine.volumes.remove, id_)
-    for id_ in engine.shown.orphaned(running | pauses):
-        _try_to_remove(engine.shown.remove, id_)
     sandboxes.release_orphaned(unfinished)
     end_orphaned_execs(engine, (one.record.cgroup for one in engine.state.containers.all()))
     remove_tree(engine.root / "probe")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,21 @@ def test_directory_that_is_being_removed_has_no_range(tmp_path):
     spaces = ranges(tmp_path, slots=1)
     spaces.claim(wants("b"), "")
     assert first_of(spaces.of(wants("b"))) == UNIT
+
+
+def test_range_of_a_pod_that_is_gone_is_free_again(tmp_path):
+    """container_gc removes the directory of a pod that ended while the agent was down: it has no worker."""
+    before = ranges(tmp_path, slots=2)
+    for name in ("gone", "stays"):
+        before.claim(wants(name), "")
+    spaces = ranges(tmp_path, slots=2)
+    kept = first_of(spaces.of(wants("stays")))
+    for name in ("gone", "stays"):  # an administrator removed the other, whose pod has a worker
+        shutil.rmtree(tmp_path / "pods" / name)
+    spaces.claim(wants("new"), "")
+    assert first_of(spaces.of(wants("new"))) == 3 * UNIT - kept
+    with pytest.raises(ConfigError, match="could not find an empty slot"):
+        spaces.claim(wants("other"), "")
 
 
 @pytest.mark.parametrize("goes", [True, False])

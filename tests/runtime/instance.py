@@ -13,7 +13,6 @@ import msgspec
 
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
-from actors.runtime.filesystems.shown_mounts import ShownMounts
 from proto.agent.settings import Settings
 from proto.node.runtime import ISOLATION, socket_path
 from tests import harness
@@ -171,9 +170,6 @@ class EmbeddedInstance:
         for pid in self.monitor_pids():
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
-        shown = ShownMounts(Path(self.settings.run_dir, "runtime"))
-        for id_ in shown.orphaned(set()):
-            shown.remove(id_)
         leftovers.unmount_below(self.directory)
         if self._slot is not None:
             leftovers.delete_network(self._slot.name)

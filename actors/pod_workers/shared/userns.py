@@ -70,6 +70,8 @@ class UserNamespaces:
         """By UID, the first ID of a range that its pod can use."""
         self._lost: set[str] = set()
         """UIDs of pods that may have any range: their files cannot be used."""
+        self._unused: set[str] = set()
+        """UIDs of pods whose range was found at the start, and that no worker has asked for."""
         self._lock = threading.Lock()
         pods_dir = paths.pods_dir(root_dir)
         for uid in os.listdir(pods_dir) if os.path.isdir(pods_dir) else ():
@@ -79,6 +81,7 @@ class UserNamespaces:
                 self._known(uid)
             except ConfigError as error:
                 log.error("pod %s: %s", uid, error)  # reported again if the pod starts again
+        self._unused.update(self._taken)
 
     def claim(self, pod: Pod, handler: str) -> None:
         """Give the pod a range if it wants one. Raises ConfigError with the kubelet's message, OSError.
@@ -96,6 +99,7 @@ class UserNamespaces:
             raise ConfigError(self._problem)
         uid = pod.metadata.uid
         with self._lock:
+            self._unused.discard(uid)
             if self._known(uid) is None:
                 self._look_for_lost()
                 first = self._free()
@@ -111,6 +115,7 @@ class UserNamespaces:
         if pod.spec.host_users is not False:
             return pb.UserNamespace(mode=pb.NODE)
         with self._lock:
+            self._unused.discard(pod.metadata.uid)
             first = self._known(pod.metadata.uid)
         if first is None:
             raise ConfigError("create user namespace: the pod has no range of IDs")
@@ -126,13 +131,26 @@ class UserNamespaces:
         with self._lock:
             if not self.has(uid):
                 return
-            self._used.pop(uid, None)
-            self._taken.pop(uid, None)
-            self._lost.discard(uid)
+            self._forget(uid)
             try:
                 Path(self._path(uid)).unlink(missing_ok=True)
             except OSError as error:
                 log.warning("cannot remove %s: %s; it goes with the pod's directory", self._path(uid), error)
+
+    def _forget(self, uid: str) -> None:
+        self._used.pop(uid, None)
+        self._taken.pop(uid, None)
+        self._lost.discard(uid)
+        self._unused.discard(uid)
+
+    def _forget_gone(self) -> None:
+        """Free the ranges of pods that ended before the start, once container_gc has removed their directories.
+
+        Such a pod has no worker that releases its range. The kubelet's CleanupOrphanedPodUsernsAllocations does it.
+        """
+        for uid in sorted(self._unused):
+            if not os.path.lexists(paths.pod_dir(self._root_dir, uid)):
+                self._forget(uid)
 
     def _path(self, uid: str) -> str:
         return os.path.join(paths.pod_dir(self._root_dir, uid), FILE)
@@ -186,13 +204,17 @@ class UserNamespaces:
 
     def _free(self) -> int:
         """A random free range: files may still belong to the IDs of a recent pod."""
-        taken = {slot for ids in self._taken.values() for slot in self._slots_of(ids)}
-        if len(taken) >= self._slots:
+        if len(self._taken_slots()) >= self._slots:
+            self._forget_gone()
+        if len(taken := self._taken_slots()) >= self._slots:
             raise ConfigError("create user namespace: could not find an empty slot to allocate a user namespace")
         while True:
             slot = random.randrange(self._slots)
             if slot not in taken:
                 return (self._first + slot) * self._length
+
+    def _taken_slots(self) -> set[int]:
+        return {slot for ids in self._taken.values() for slot in self._slots_of(ids)}
 
     def _slots_of(self, ids: range) -> range:
         """The slots that have an ID of these, of which some may be no slot of ours."""

@@ -17,7 +17,7 @@ from actors.runtime.containers import host_image
 from actors.runtime.containers.log_place import log_place, make_directory
 from actors.runtime.containers.pod_limits import require_users
 from actors.runtime.engine.engine import Engine
-from actors.runtime.filesystems import declared_volumes
+from actors.runtime.filesystems import declared_volumes, shown_mounts
 from actors.runtime.filesystems.rootfs import HOST_LAYER
 from actors.runtime.helper.cgroups import name_of
 from actors.runtime.images import names
@@ -112,7 +112,7 @@ class BundleBuilder:
             directory.mkdir(mode=0o700)
             spec = self._specification(sandbox, prepared)
             if sandbox.users is not None:
-                places = shown.through_places(spec["mounts"], lambda number: self._place(container, number))
+                places = shown.through_places(spec["mounts"], shown_mounts.place)
                 container.record = msgspec.structs.replace(container.record, shown=places)
             (directory / "config.json").write_bytes(msgspec.json.encode(spec))
             for name in ("stdin", "stdout", "stderr"):
@@ -154,14 +154,11 @@ class BundleBuilder:
         reference = image.digests[0] if image.digests else image.id
         return image.id, reference, image.layers, execution
 
-    def _place(self, container: Container, number: int) -> str:
-        return str(self._engine.shown.place(container.record.id, number))
-
     def _specification(self, sandbox: Sandbox, prepared: NewContainer) -> dict[str, Any]:
         record, config = prepared.container.record, prepared.container.config
         place = Place(
             container_id=record.id,
-            rootfs=str(self._engine.shown.root(record.id) if sandbox.users else self._engine.mounts_of(record.id)),
+            rootfs=str(shown_mounts.ROOT if sandbox.users else self._engine.mounts_of(record.id)),
             cgroup_parent=sandbox.config.linux.cgroup_parent or self._engine.default_cgroup,
             hostname=hostname_of(sandbox),
             namespaces=self._namespaces(sandbox, config),

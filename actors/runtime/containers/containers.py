@@ -25,7 +25,7 @@ from actors.runtime.containers.mount_places import require_proc_uncovered
 from actors.runtime.containers.pod_limits import pod_users, require_within_pod
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import ANSWER_S, MonitorClient, MonitorError, MonitorLost
-from actors.runtime.filesystems import declared_volumes
+from actors.runtime.filesystems import declared_volumes, shown_mounts
 from actors.runtime.images.errors import ImageError
 from actors.runtime.images.limits import Budget
 from actors.runtime.model import oom, processes
@@ -113,12 +113,12 @@ class Containers:
             stack, budget = self._engine.rootfs.stack(record.layers), Budget(self._engine.store.limits, str(directory))
             declared_volumes.prepare(directory, record.declared, stack, budget)
         self._require_proc_uncovered(container, mounted)
-        if users is not None:
-            self._engine.shown.prepare(record.id, users, mounted, record.shown)
         self._require_pid_namespace(container)
         stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
         command = self._engine.oci.run_command(record.id, directory, console)
+        if users is not None:
+            command = shown_mounts.command(command, directory, users, mounted, record.shown)
         if record.cgroup:
             oom.begin(record.cgroup)
         try:
@@ -294,7 +294,6 @@ class Containers:
 
     def _unmount(self, container: Container) -> None:
         """Unmount its root and its volumes. Idempotent. Raises OSError."""
-        self._engine.shown.remove(container.record.id)
         self._engine.rootfs.remove(self._engine.mounts_of(container.record.id))
         self._engine.volumes.remove(container.record.id)
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorLost
 from actors.runtime.filesystems.image_volumes import ImageVolumes
 from actors.runtime.filesystems.rootfs import RootFs
-from actors.runtime.filesystems.shown_mounts import ShownMounts
 from actors.runtime.images.local.store import ImageStore
 from actors.runtime.model.records import Records
 from actors.runtime.model.state import EventHub, State
@@ -88,7 +87,6 @@ class Engine:
     oci: OciRuntime
     monitor: MonitorManager
     volumes: ImageVolumes
-    shown: ShownMounts
     machine: Machine
     state: State
     sandboxes: Records

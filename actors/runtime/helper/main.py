@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from actors.runtime.helper import commands
+from actors.runtime.helper import commands, shown_mounts
 from actors.runtime.helper.commands import Failed, Options, describe
 from actors.runtime.helper.held_namespaces import hold
 from actors.runtime.helper.kernel import syscalls
@@ -54,6 +54,8 @@ def main(arguments: Sequence[str]) -> int:
     if command == "hold-namespaces":
         hold(rest[1:])
         return 0
+    if command == "show-mounts":
+        return _show_mounts(id_, given.get("log", ""))
     options = Options(
         mode=given["mode"],
         root=given["root"],
@@ -70,6 +72,17 @@ def main(arguments: Sequence[str]) -> int:
     except (Failed, NoContainer, BadBundle, OSError, KeyError, ValueError) as error:
         said = f"no {error} in config.json" if isinstance(error, KeyError) else describe(error)
         _report(given.get("log", ""), said)
+        return 1
+
+
+def _show_mounts(path: str, log: str) -> int:
+    """Return after a failure only."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            plan = json.load(file)
+        shown_mounts.execute(plan)
+    except (Failed, OSError, ValueError) as error:
+        _report(log, describe(error))
         return 1
 
 

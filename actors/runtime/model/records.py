@@ -97,7 +97,7 @@ class ImageVolume(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ShownMount(msgspec.Struct, frozen=True, kw_only=True):
-    """A mount of a container whose pod has users of its own (filesystems/shown_mounts.py)."""
+    """A mount of a container whose pod has users of its own (helper/shown_mounts.py)."""
 
     source: str
     """Path on the machine."""
@@ -107,6 +107,8 @@ class ShownMount(msgspec.Struct, frozen=True, kw_only=True):
     """With the mounts below it."""
     follows: bool
     """Later mounts of the machine appear, too."""
+    options: tuple[str, ...] = ()
+    """Of "ro", "rro", "nosuid", "nodev" and "noexec"."""
 
 
 class Finished(msgspec.Struct, frozen=True, kw_only=True):

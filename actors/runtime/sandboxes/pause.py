@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,7 @@ import msgspec
 
 from actors.runtime.engine.engine import Engine
 from actors.runtime.engine.monitor_client import MonitorError
+from actors.runtime.filesystems import shown_mounts
 from actors.runtime.helper.cgroups import name_of
 from actors.runtime.helper.kernel import seccomp
 from actors.runtime.model import processes
@@ -65,14 +66,14 @@ class Pause:
         os.mkfifo(fifo)
         os.chmod(fifo, 0o444)
         spec = specification(self.root(), fifo, cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj), pins)
+        command = self._engine.oci.run_command(id_, directory, "")
         if users is not None:
-            self.show(id_, spec, PodUsers(users, pins["user"]))
+            command = show(command, directory, spec, PodUsers(users, pins["user"]))
         if seccomp.available():
             spec["linux"]["seccomp"] = default_seccomp(())
         (directory / "config.json").write_bytes(msgspec.json.encode(spec))
         for name in ("stdout", "stderr"):
             os.mkfifo(directory / name, 0o600)
-        command = self._engine.oci.run_command(id_, directory, "")
         try:
             with self._engine.oci.starting(name_of(cgroup), {}):
                 self._engine.monitor.client.ask("start", id_, str(directory), "", "", "", *command)
@@ -82,13 +83,6 @@ class Pause:
         if started is None:
             raise MonitorError("the pod's pause process ended at once")
         return started.pid
-
-    def show(self, id_: str, spec: dict[str, Any], users: PodUsers) -> None:
-        """Make the mounts of a specification for a pod with users of its own. Raises OSError."""
-        places = through_places(spec["mounts"], lambda number: str(self._engine.shown.place(id_, number)))
-        self._engine.shown.prepare(id_, users, Path(spec["root"]["path"]), places)
-        spec["root"]["path"] = str(self._engine.shown.root(id_))
-        spec["linux"] |= {"uidMappings": users.ids.to_oci(), "gidMappings": users.ids.to_oci()}
 
     def root(self) -> Path:
         """Make its root directory: mount points, and links for the machine's programs."""
@@ -124,6 +118,17 @@ class Pause:
         """Return True when the pause process runs."""
         started = read_started(self._engine.sandboxes.path(id_))
         return started is not None and processes.is_alive(started.pid, started.ticks)
+
+
+def show(run: Sequence[str], directory: Path, spec: dict[str, Any], users: PodUsers) -> list[str]:
+    """Change a specification for a pod with users of its own. Return the command around `run`, the OCI runtime's start.
+
+    Raises OSError.
+    """
+    places, root = through_places(spec["mounts"], shown_mounts.place), Path(spec["root"]["path"])
+    spec["root"]["path"] = str(shown_mounts.ROOT)
+    spec["linux"] |= {"uidMappings": users.ids.to_oci(), "gidMappings": users.ids.to_oci()}
+    return shown_mounts.command(run, directory, users, root, places)
 
 
 def specification(rootfs: Path, fifo: Path, cgroup: str, oom_score_adj: int, pins: Mapping[str, str]) -> dict[str, Any]:

@@ -221,7 +221,6 @@ class Sandboxes:
         with contextlib.suppress(FileNotFoundError):
             shm.rmdir()
         namespaces.release(self._engine.pins_of(id_))
-        self._engine.shown.remove(id_)
 
     def _undo(self, sandbox: Sandbox) -> None:
         """Clean up after a failed RunPodSandbox.

@@ -104,9 +104,8 @@ def _try_container(engine: Engine, pins: dict[str, str], users: PodUsers) -> Non
     pauses = pause.Pause(engine)
     spec = pause.specification(pauses.root(), fifo, _cgroup(engine), engine.machine.lowest_oom_score_adj, pins)
     spec["process"]["args"] = ["/bin/sh", "-c", "read -r first </proc/self/uid_map && echo $first"]
-    pauses.show(_ID, spec, users)
+    command = pause.show(engine.oci.run_command(_ID, directory, ""), directory, spec, users)
     (directory / "config.json").write_bytes(msgspec.json.encode(spec))
-    command = engine.oci.run_command(_ID, directory, "")
     said, owner = _run(command, directory)
     if said.split() != ["0", str(_IDS.first), str(_IDS.length)]:
         why = last_error(directory / LOG) or f"a container says that its IDs are {said.strip()!r}"
@@ -142,7 +141,6 @@ def _clear(engine: Engine) -> None:
     """Remove the trial's parts. What stays is logged, and removed by the next trial and the next start."""
     parts: tuple[tuple[Any, Any], ...] = (
         (engine.oci.delete, _ID),
-        (engine.shown.remove, _ID),
         (namespaces.release, engine.pins_of(_ID)),
         (remove_tree, engine.root / "probe"),
     )

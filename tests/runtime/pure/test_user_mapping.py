@@ -100,11 +100,17 @@ def test_bind_mounts_lead_through_places() -> None:
         {"type": "proc", "source": "proc", "destination": "/proc", "options": []},
         {"type": "bind", "source": "/a", "destination": "/a", "options": ["rbind", "rslave"], **mapping},
         {"type": "bind", "source": "/b", "destination": "/b", "options": ["bind", "rprivate"]},
+        {"type": "bind", "source": "/c", "destination": "/c", "options": ["rbind", "rprivate", "ro", "noexec"]},
+        {"type": "bind", "source": "/d", "destination": "/d", "options": ["rbind", "rprivate", "rw"]},
     ]
     found = through_places(mounts, lambda number: f"/place/{number}")
-    assert [one["source"] for one in mounts] == ["proc", "/place/0", "/place/1"]
+    assert [one["source"] for one in mounts] == ["proc", *(f"/place/{number}" for number in range(4))]
     assert not any("uidMappings" in one or "gidMappings" in one for one in mounts), "the place has them already"
     assert [(one.source, one.mapped, one.recursive, one.follows) for one in found] == [
         ("/a", True, True, True),
         ("/b", False, False, False),
+        ("/c", False, True, False),
+        ("/d", False, True, False),
     ]
+    assert [one.options for one in found] == [(), (), ("ro", "noexec"), ()]
+    assert [one["options"] for one in mounts[3:]] == [["rbind", "rprivate"]] * 2, "limited outside of the pod's rights"

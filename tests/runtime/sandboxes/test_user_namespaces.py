@@ -4,6 +4,7 @@ import contextlib
 import fcntl
 import os
 import signal
+import stat
 import tempfile
 import time
 from collections.abc import Iterator
@@ -16,6 +17,7 @@ from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from actors._host.files import mounts
 from actors.runtime.assembly import data_dir
+from actors.runtime.filesystems import shown_mounts
 from proto.cri import api_pb2 as pb
 from supervisor.cli.streams.transport.remote import exit_code_of
 from tests.containerd.images import PYTHON, Image, python
@@ -31,7 +33,7 @@ IDS = [pb.IDMapping(host_id=FIRST, container_id=0, length=LENGTH)]
 USERS = pb.UserNamespace(mode=pb.POD, uids=IDS, gids=IDS)
 OWNED = Image("registry.test/owned:1", files={"/data/seed": b"seed", "/file": b"in the image"}, volumes=["/data"])
 _NS_GET_USERNS = 0xB701
-_SHARED = 1 << 20
+_NOSUID, _NODEV, _NOEXEC, _SHARED = 2, 4, 8, 1 << 20
 
 pytestmark = pytest.mark.needs("users of pods")
 
@@ -57,7 +59,8 @@ def assert_nothing_left(instance: EmbeddedInstance) -> None:
 
 
 def shown() -> list[str]:
-    return [str(path) for path in Path("/run").glob("nodevisor-users-*/*")]
+    """Mounts for the users of pods among the machine's."""
+    return [one.mount_point for one in mounts.mounts_under(str(shown_mounts.DIRECTORY))]
 
 
 def pod(cri: Cri, name: str, pid: Any = pb.CONTAINER, **linux: Any) -> tuple[str, pb.PodSandboxConfig]:
@@ -191,6 +194,26 @@ def test_pod_has_no_rights_over_the_machine(cri: Cri, tmp_path: Path) -> None:
     assert owner("/dev/null") == (0, 0)
 
 
+def test_privileged_pod_opens_no_device_of_its_files(cri: Cri, instance: EmbeddedInstance, tmp_path: Path) -> None:
+    """Its cgroup lets it open every device. The machine's in /dev belong to another user."""
+    layers = list((data_dir(instance.settings) / "images").glob("*/*/fs"))
+    assert layers
+    nodes = [one / "zero" for one in layers] + [tmp_path / "zero"]
+    for one in nodes:
+        os.mknod(one, stat.S_IFCHR | 0o600, os.makedev(1, 5))
+    try:
+        within = pod(cri, "devices", security_context=pb.LinuxSandboxSecurityContext(privileged=True))
+        config = container_config(["sleep", "1000"])
+        config.mounts.append(mapped(tmp_path, "/v"))
+        container = run(cri, within, config, privileged=True)
+        told = said(cri, container, "head -c 1 /zero; head -c 1 /v/zero; head -c 5 /dev/zero | wc -c")
+        assert told.startswith("5\n")
+        assert told.count("ermission denied") == 2
+    finally:
+        for one in nodes:
+            one.unlink()
+
+
 def test_namespaces_belong_to_the_user_namespace(cri: Cri) -> None:
     within = pod(cri, "owned", sysctls={"net.ipv4.ip_unprivileged_port_start": "512", "kernel.shm_rmid_forced": "1"})
     first, second = (
@@ -302,6 +325,62 @@ def test_mounts_of_the_machine_come_in_and_stay_outside(cri: Cri, tmp_path: Path
             mounts.unmount(one.mount_point, mounts.MNT_DETACH)
 
 
+def test_read_only_mount_stays_read_only(cri: Cri, tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("the machine's")
+    config = container_config(["sleep", "1000"])
+    config.mounts.append(mapped(tmp_path, "/v", readonly=True))
+    admin = pb.Capability(add_capabilities=["SYS_ADMIN"])
+    container = run(cri, pod(cri, "read-only"), config, capabilities=admin)
+    assert said(cri, container, "mount --bind /tmp /tmp && echo it may mount") == "it may mount\n"
+    assert "ermission denied" in said(cri, container, "mount -o remount,bind,rw /v && echo x >/v/file")
+    assert (tmp_path / "file").read_text() == "the machine's"
+
+
+@pytest.mark.parametrize("options", [{}, {"readonly": True}, {"readonly": True, "recursive_read_only": True}])
+def test_limits_of_a_volumes_file_system_stay(cri: Cri, tmp_path: Path, options: dict[str, Any]) -> None:
+    volume = tmp_path / "volume"
+    volume.mkdir()
+    mounts.mount("tmpfs", str(volume), "tmpfs", "", _NOSUID | _NODEV | _NOEXEC)
+    try:
+        config = container_config(["sleep", "1000"])
+        config.mounts.append(mapped(volume, "/v", **options))
+        container = run(cri, pod(cri, "limited"), config)
+        (line,) = said(cri, container, "grep ' /v ' /proc/mounts").splitlines()
+        found = line.split()[3].split(",")
+        assert {"nosuid", "nodev", "noexec", "ro" if options else "rw"} <= set(found)
+    finally:
+        mounts.unmount(str(volume), mounts.MNT_DETACH)
+
+
+def test_options_of_a_mount_are_in_effect(cri: Cri, tmp_path: Path) -> None:
+    config = container_config(["sleep", "1000"])
+    config.mounts.append(mapped(tmp_path, "/v", mount_options=["noexec", "nosuid"]))
+    container = run(cri, pod(cri, "options"), config, capabilities=pb.Capability(add_capabilities=["SYS_ADMIN"]))
+    told = said(cri, container, "mount -o remount,bind,exec,suid /v; cp /bin/busybox /v/true; /v/true && echo runs")
+    assert "runs" not in told
+    assert "ermission denied" in told
+
+
+def test_pod_with_the_machines_mounts_keeps_no_other_pod(cri: Cri, instance: EmbeddedInstance) -> None:
+    """A mount of them among the machine's would keep the directories busy that they are on."""
+    before = pod(cri, "before")
+    run(cri, before, container_config(["sleep", "1000"]))
+    for name in ("first", "second"):
+        config = container_config(["sleep", "1000"], name=name)
+        config.mounts.append(mapped(instance.directory, "/machine", readonly=True))
+        container = run(cri, pod(cri, name), config)
+    assert "/machine/run/runtime/shm/" in said(cri, container, "cat /proc/mounts")
+    assert shown() == []
+    cri.remove_pod_sandbox(before[0]).result()
+
+
+def test_broken_pipe_ends_a_process(cri: Cri) -> None:
+    """Python ignores SIGPIPE, which a program inherits."""
+    container = run(cri, pod(cri, "signals"), container_config(["sleep", "1000"]))
+    (ignored,) = said(cri, container, "grep SigIgn /proc/1/status").splitlines()
+    assert not int(ignored.split()[1], 16) >> (signal.SIGPIPE - 1) & 1
+
+
 def test_bad_mappings_are_refused_with_the_field(cri: Cri, tmp_path: Path) -> None:
     within = pod(cri, "refused")
     other = [pb.IDMapping(host_id=2 * FIRST, container_id=0, length=LENGTH)]
@@ -362,7 +441,7 @@ def test_start_that_a_kill_interrupts_leaves_nothing(cri: Cri, instance: Embedde
     os.kill(monitor, signal.SIGSTOP)
     try:
         starting = cri.start_container(container)
-        wait_for(lambda: any(container in path for path in shown()))
+        wait_for((data_dir(instance.settings) / "containers" / container / "shown.json").exists)
         instance.kill()
         with pytest.raises(CriError):
             starting.result()
@@ -387,7 +466,6 @@ def test_sandbox_that_a_kill_interrupts_leaves_nothing(cri: Cri, instance: Embed
         running.result()
     instance.start()
     instance.remove_pods()
-    wait_for(lambda: not shown())
     directory = Path(instance.settings.run_dir, "runtime", "ns")
     wait_for(lambda: not directory.exists() or not list(directory.iterdir()))
     made = pod(cri, "whole", pb.POD)

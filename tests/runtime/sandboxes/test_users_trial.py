@@ -20,6 +20,7 @@ from actors.runtime.sandboxes import users_trial
 from tests.runtime.instance import EmbeddedInstance
 
 IDS = UserMapping(1 << 21, 65_536)
+_NOSUID, _NODEV, _NOEXEC = 2, 4, 8
 
 
 @pytest.fixture
@@ -68,6 +69,16 @@ def test_success_is_remembered_for_the_boot() -> None:
         left = [made.settings.run_dir + "/runtime/ns", made.settings.run_dir + "/runtime/oci"]
         assert [os.listdir(one) for one in left if os.path.isdir(one)] in ([[]], [[], []])
         assert not (data_dir(made.settings) / "probe").exists()
+
+
+@pytest.mark.needs("users of pods")
+def test_root_directory_without_devices_and_programs_will_do(tmp_path: Path) -> None:
+    mounts.mount("tmpfs", str(tmp_path), "tmpfs", "", _NOSUID | _NODEV | _NOEXEC)
+    try:
+        with EmbeddedInstance(tmp_path / "machine", isolation=1) as made:
+            assert all(one.features.user_namespaces for one in made.cri.status().result().runtime_handlers)
+    finally:
+        mounts.unmount(str(tmp_path), mounts.MNT_DETACH)
 
 
 @pytest.mark.needs("mounts")

@@ -9,18 +9,22 @@ from actors.runtime.model.records import ShownMount
 from actors.runtime.model.user_mapping import UserMapping
 
 _FOLLOWING = ("rslave", "rshared")
+_LIMITS = ("ro", "rro", "nosuid", "nodev", "noexec")
 
 
 def through_places(mounts: list[dict[str, Any]], place: Callable[[int], str]) -> tuple[ShownMount, ...]:
     """Give each bind mount `place(number)` as its source, and return what is to appear there, by number.
 
-    At these places of filesystems/shown_mounts.py, files appear with the pod's IDs. So the ID mappings go.
+    At these places of filesystems/shown_mounts.py, files appear with the pod's IDs, and the options that limit use are
+    in effect. So both go. Set in the container's namespace, root there could clear the options again. The kernel
+    refuses to change them where the source has others, such as nosuid.
     """
     found: list[ShownMount] = []
     for mount in mounts:
         if mount["type"] != "bind":
             continue
         options = mount["options"]
+        mount["options"] = [one for one in options if one not in (*_LIMITS, "rw")]
         mapped = [mount.pop(key, None) for key in ("uidMappings", "gidMappings")]
         found.append(
             ShownMount(
@@ -28,6 +32,7 @@ def through_places(mounts: list[dict[str, Any]], place: Callable[[int], str]) ->
                 mapped=any(mapped),
                 recursive="rbind" in options,
                 follows=any(one in options for one in _FOLLOWING),
+                options=tuple(one for one in options if one in _LIMITS),
             )
         )
         mount["source"] = place(len(found) - 1)
