@@ -12,9 +12,21 @@ from proto.common.machine import procfs
 KUBELET_VERSION = "v1.36.2+nodevisor"
 """The Kubernetes release whose behaviour is reproduced. It is a semantic version, because clients compare it."""
 
+_VERSION = re.compile(
+    r"v(\d+\.\d+\.\d+)(?:-[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?(?:\+[0-9A-Za-z-]+(?:\.[0-9A-Za-z-]+)*)?", re.ASCII
+)
 _RELEASE = re.compile(r"(\d{1,9})\.(\d{1,9})", re.ASCII)
 _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 _SYSTEM_UUID = ("/sys/class/dmi/id/product_uuid", "/proc/device-tree/vm,uuid", *_MACHINE_ID)
+
+
+def reported_version(chosen: str) -> str:
+    """The version to report: `chosen` when it is a semantic version of this release, else KUBELET_VERSION.
+
+    The same holds for --version of the kubelet (component-base/version/dynamic.go).
+    """
+    own, found = _VERSION.fullmatch(KUBELET_VERSION), _VERSION.fullmatch(chosen)
+    return chosen if own and found and own[1] == found[1] else KUBELET_VERSION
 
 
 def pid_of(pidfd: int) -> int:

@@ -35,12 +35,16 @@ class Resolved(NamedTuple):
 
 
 def resolve(files: Mapping[str, FileState]) -> Resolved:
-    """Return the pods of all files. Of two files with the same pod the first by path wins; the other is an error."""
+    """Return the pods of all files. Of two files with the same pod the last by path wins; the other is an error.
+
+    The kubelet reads the files in the order of their paths into one store by namespace and name
+    (pkg/kubelet/config/file.go). It does not report the other file.
+    """
     pods: dict[str, Pod] = {}
     owners: dict[str, str] = {}
     uids: dict[str, str] = {}
     errors: dict[str, FileError] = {}
-    for path, state in sorted(files.items()):
+    for path, state in sorted(files.items(), reverse=True):
         if state.error is not None:
             errors[path] = state.error
         if state.pod is None:
@@ -51,14 +55,14 @@ def resolve(files: Mapping[str, FileState]) -> Resolved:
             owners[name] = uids[uid] = path
         elif state.error is None:
             errors[path] = _taken(path, name, owners.get(name), uid, uids.get(uid))
-    return Resolved(pods, errors)
+    return Resolved(dict(reversed(pods.items())), dict(sorted(errors.items())))
 
 
 def _taken(path: str, name: str, owner: str | None, uid: str, owner_of_uid: str | None) -> ManifestError:
     if owner is not None:
-        problem = f"pod {name} is already defined by {owner}; change its name or namespace, or remove one file"
+        problem = f"{owner} defines pod {name}, too, and the last file by name counts; rename one pod, or remove a file"
         return ManifestError(path, 0, "metadata.name", problem)
-    problem = f"{owner_of_uid} has a pod with the UID {uid}, too; change one UID, or leave it out"
+    problem = f"{owner_of_uid} has a pod with the UID {uid}, too, and the last file by name counts; change one UID"
     return ManifestError(path, 0, "metadata.uid", problem)
 
 

@@ -83,9 +83,10 @@ def request(provider: CredentialProvider, repository: str, account: Account | No
 
 
 def answer(provider: CredentialProvider, repository: str, output: bytes, account: Account | None = None) -> Answer:
-    """Parse a plugin's standard output. Raises PluginError."""
+    """Parse a plugin's standard output. Raises PluginError, also for unknown fields and repeated keys."""
     try:
         response = untrusted.decode_json(output, CredentialProviderResponse)
+        untrusted.refuse_repeated_keys(output)
     except msgspec.DecodeError:  # its text may hold parts of the output
         raise PluginError("error decoding credential provider plugin response from stdout") from None
     if (response.kind, response.api_version) != ("CredentialProviderResponse", provider.api_version):

@@ -30,15 +30,15 @@ def declared_features(settings: Settings, *, users_on_host_network: bool = False
     ]
 
 
-def node_info(runtime_version: str) -> dict[str, Any]:
-    """status.nodeInfo."""
+def node_info(runtime_version: str, chosen_version: str = "") -> dict[str, Any]:
+    """status.nodeInfo. `chosen_version` is kubelet_version of Settings."""
     info: dict[str, Any] = {
         "architecture": architecture(),
         "bootID": system.boot_id(),
         "containerRuntimeVersion": runtime_version,
         "kernelVersion": os.uname().release,
         "kubeProxyVersion": "",
-        "kubeletVersion": system.KUBELET_VERSION,
+        "kubeletVersion": system.reported_version(chosen_version),
         "machineID": system.machine_id(),
         "operatingSystem": "linux",
         "osImage": system.os_image(),

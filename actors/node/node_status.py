@@ -86,7 +86,7 @@ class NodeStatus:
             "declaredFeatures": node_info.declared_features(
                 settings, users_on_host_network=self._runtime.users_on_host_network
             ),
-            "nodeInfo": node_info.node_info(runtime.version),
+            "nodeInfo": node_info.node_info(runtime.version, settings.kubelet_version),
             **runtime.status,
         }  # fmt: skip
         if volumes_in_use is None:  # volume has not told them to this incarnation

@@ -98,6 +98,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     create_node_first: bool = False
     """The feature gate KubeletRegistrationGetOnExistsOnly: the Node is created before it is read."""
     provider_id: str = ""
+    kubelet_version: str = ""
+    """--version=vX.Y.Z-SUFFIX: the version that the Node and the metrics report; empty: the agent's own."""
     cloud_provider: str = ""
     """`external`: the node has a taint until the cloud's controller removes it."""
     node_status_update_frequency_s: float = 10.0

@@ -103,8 +103,8 @@ class _Files:
             path = logger.name.replace(".", "/")
             base = path.rpartition("/")[2]
             wanted = [n for one, n in self.patterns.items() if fnmatchcase(path if "/" in one else base, one)]
-            if wanted:
-                logger.setLevel(min(level_for(max(wanted)), logging.getLogger().level))
+            if wanted:  # the first pattern counts
+                logger.setLevel(min(level_for(wanted[0]), logging.getLogger().level))
                 self.raised.add(logger)
             elif logger in self.raised:
                 logger.setLevel(logging.NOTSET)

@@ -7,6 +7,7 @@ expects DecodeError alone would crash at every start. `decode_json` raises Decod
 from __future__ import annotations
 
 import errno
+import json
 import os
 import stat
 from typing import Any, TypeVar, overload
@@ -51,6 +52,24 @@ def decode_json(content: Any, kind: Any = Any) -> Any:
         raise msgspec.DecodeError(f"it is not UTF-8: {error.reason} at byte {error.start}") from error
     except RecursionError as error:
         raise msgspec.DecodeError("it is nested too deeply") from error
+
+
+def refuse_repeated_keys(content: bytes | str) -> None:
+    """Raises msgspec.DecodeError when an object in this JSON text has a key twice, as Go's strict decoding does.
+
+    `decode_json` takes the last value then.
+    """
+
+    def check(pairs: list[tuple[str, Any]]) -> None:
+        if len({key for key, _ in pairs}) < len(pairs):
+            raise msgspec.DecodeError("an object has a key twice")
+
+    try:
+        json.loads(content, object_pairs_hook=check)
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, msgspec.DecodeError):
+            raise
+        raise msgspec.DecodeError(f"it is not JSON: {error}") from None
 
 
 def load_yaml(content: bytes) -> Any:

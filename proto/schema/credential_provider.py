@@ -71,15 +71,15 @@ class CredentialProviderConfig(Record, frozen=True, kw_only=True, forbid_unknown
     providers: tuple[CredentialProvider, ...] = ()
 
 
-class AuthConfig(Record, frozen=True, kw_only=True):
+class AuthConfig(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Credentials for one registry."""
 
     username: str = ""
     password: str = ""
 
 
-class CredentialProviderResponse(Record, frozen=True, kw_only=True):
-    """A plugin's answer."""
+class CredentialProviderResponse(Record, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A plugin's answer. The kubelet decodes it strictly."""
 
     api_version: str = ""
     kind: str = ""

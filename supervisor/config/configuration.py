@@ -56,8 +56,7 @@ class Effective(NamedTuple):
 def assemble(flags: Mapping[str, Any], config: str = "", config_dir: str = "", *, strict: bool = False) -> Effective:
     """The configuration of plain flag values by field, a file and a directory of drop-ins.
 
-    Unknown fields and repeated keys are notes; when `strict`, they are errors. The kubelet refuses repeated keys of a
-    drop-in, too.
+    Unknown fields and repeated keys are notes; when `strict`, they are errors. Repeated keys of a drop-in always are.
     Raises ConfigurationError with all errors: first those of single files, and without such, those of the whole.
     """
     files, notes = _files(config, config_dir)
@@ -181,6 +180,9 @@ def _with_flags(
         if field == "featureGates":
             value = (config.feature_gates or {}) | value
             sources_now |= {f"{field}.{name}": origin for name in plain}
+        elif field == "logging.vmodule":
+            # The kubelet parses the flag over the file's list, and the flag appends (logs/api/v1/pflags.go).
+            value = (*(config.logging.vmodule or ()), *(value or ()))
         else:
             if field in sources_now and isinstance(value, tuple | dict) and value != schema.get(config, field):
                 notes.append(replaced(field, sources_now[field], origin))

@@ -43,7 +43,7 @@ from supervisor.process.death_log import Death
 from supervisor.process.deaths import Deaths
 from supervisor.process.forkserver import COMMON, IN_A_CLUSTER, WAIT_FLAGS, WITH_TRACING
 from supervisor.process.forkserver_manager import ForkserverManager
-from supervisor.process.processes import STATUS_WAIT_S, Process, Processes, become_subreaper
+from supervisor.process.processes import Process, Processes, become_subreaper
 from supervisor.sockets.control import Asker, Control
 from supervisor.sockets.publisher import OnEvent, Publisher
 from supervisor.supervision import transitions
@@ -281,6 +281,7 @@ class Daemon:
         for process in list(self.processes.by_name.values()):
             if process.pidfd in ready and process.gone_at is None:
                 self.processes.mark_gone(process, time.monotonic())
+                self.push(transitions.Gone(process.name, process.incarnation))
             if process.link is not None and process.link.socket in ready:
                 self._on_link(process)
         if self.control.socket in ready:
@@ -311,10 +312,10 @@ class Daemon:
 
     def _look_at_deadlines(self) -> None:
         now = time.monotonic()
+        for process in self.processes.without_status(now):
+            self._ended(process, None)
         for process in list(self.processes.by_name.values()):
-            if process.gone_at is not None and now >= process.gone_at + STATUS_WAIT_S:
-                self._ended(process, None)
-            elif process.evidence_due is not None and now >= process.evidence_due:
+            if process.evidence_due is not None and now >= process.evidence_due:
                 self._save_evidence(process)
         if self.forkserver.gone or self.forkserver.overdue():
             self._replace_forkserver()
@@ -400,6 +401,8 @@ class Daemon:
 
     def _replace_forkserver(self) -> None:
         unanswered = self.forkserver.reap()
+        for process in self.processes.reaped():  # by the forkserver: the status has ended with it
+            self._ended(process, None)
         self.kill_unreported()
         self.note("warning", "Died", "forkserver", "ended, replacing it; actors go on")
         self.forkserver.start_when_due()

@@ -17,9 +17,9 @@ from proto.common.machine import procfs
 from supervisor.process.evidence import Begun
 from supervisor.process.links import Link
 
-STATUS_WAIT_S = 1.0
-"""From a child's end, seen by its pidfd, to the exit status from the forkserver, which on a busy machine must be
-scheduled first. Less than process_tree.KILL_WAIT_S."""
+STATUS_WAIT_S = 1.8
+"""Longest time from a child's end, seen by its pidfd, to its exit status. The forkserver must be scheduled first, which
+takes long on a busy machine. Less than process_tree.KILL_WAIT_S: a killed child is not written off meanwhile."""
 DUMP_WAIT_S = 0.3
 """The wait for the part of the evidence that a hung child's I/O thread adds."""
 
@@ -115,6 +115,16 @@ class Processes:
         """Note that its pidfd became readable, and stop polling it."""
         process.gone_at = now
         self._poller.unregister(process.pidfd)
+
+    def without_status(self, now: float) -> list[Process]:
+        """Processes that have ended, and whose exit status has not come in time."""
+        ended = [process for process in self.by_name.values() if process.gone_at is not None]
+        return [process for process in ended if now >= (process.gone_at or 0.0) + STATUS_WAIT_S]
+
+    def reaped(self) -> list[Process]:
+        """Processes that have ended, and that their parent has reaped. Only it knows the exit status."""
+        ended = [process for process in self.by_name.values() if process.gone_at is not None]
+        return [process for process in ended if procfs.start_time(process.pid) != process.start_time]
 
     def remove(self, process: Process) -> None:
         """Remove a process and close its descriptors."""

@@ -119,16 +119,23 @@ class ProcessTree:
             case transitions.SeenIdle():
                 child.mailbox, child.pinged = 0, None
                 self._on_alive(child, event)
-            case transitions.Halted() if child.pid:
-                child.stopped = self._now
-            case transitions.Continued():
-                child.stopped = None
+            case transitions.Halted() | transitions.Continued() | transitions.Gone():
+                self._on_process(child, event)
             case transitions.Suspected() if child.state is State.READY:
                 self._on_suspected(child)
             case transitions.SocketGone() if child.state is State.READY:
                 self._hang(child, "its socket file was removed")
             case transitions.EvidenceSaved():
                 self._on_evidence(child, event)
+
+    def _on_process(self, child: Child, event: transitions.Halted | transitions.Continued | transitions.Gone) -> None:
+        match event:
+            case transitions.Halted():
+                child.stopped = self._now if child.pid else child.stopped
+            case transitions.Continued():
+                child.stopped = None
+            case transitions.Gone():  # it has no deadline to miss any more
+                child.deadline = child.next_ping = child.pinged = child.stopped = None
 
     def take_over(self, taken: Iterable[Taken], now: float) -> list[Instruction]:
         """Take over processes of the former supervisor with this pid, all of which are ready."""

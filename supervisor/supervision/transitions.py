@@ -88,6 +88,11 @@ class ReadyReceived(_OfIncarnation):
 
 
 @dataclass(frozen=True, slots=True)
+class Gone(_OfIncarnation):
+    """The process has ended. `Ended` follows, with the exit status, or within process.processes.STATUS_WAIT_S."""
+
+
+@dataclass(frozen=True, slots=True)
 class Ended(_OfIncarnation):
     """The process has ended. `wait_status` None: unknown. `detail`: the last line of its death record."""
 
@@ -183,6 +188,7 @@ Event = (
     | Forked
     | ForkFailed
     | ReadyReceived
+    | Gone
     | Ended
     | PongReceived
     | SeenIdle

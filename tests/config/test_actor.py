@@ -125,7 +125,7 @@ def test_symlinks_are_read_without_a_close_event(directory: Path, tmp_path: Path
     (directory / "a.yaml").symlink_to(tmp_path / "elsewhere")
     node.wait({"a-node": "busybox"})
     os.link(tmp_path / "elsewhere", directory / "b.yaml")
-    within_a_second(lambda: str(directory / "b.yaml") in _problems(node), "the second name is a duplicate")
+    within_a_second(lambda: str(directory / "a.yaml") in _problems(node), "the first name is a duplicate")
 
 
 def _problems(node: Node) -> dict[str, str]:

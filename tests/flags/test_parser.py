@@ -77,6 +77,10 @@ def values(*arguments: str) -> dict[str, Any]:
         ),
         (["--register-with-taints=a:NoSchedule", "--register-with-taints="], {"register-with-taints": []}),
         (
+            ["--register-with-taints=k=v:NoSchedule,k=v:NoSchedule-,a.b/l=:NoExecute-,m-"],
+            {"register-with-taints": [{"key": "k", "value": "v", "effect": "NoSchedule"}]},
+        ),
+        (
             ["--reserved-memory=0:memory=1Gi,hugepages-1M=2Gi"],
             {"reserved-memory": [{"numaNode": 0, "limits": {"memory": "1Gi", "hugepages-1M": "2Gi"}}]},
         ),
@@ -133,6 +137,12 @@ def test_a_flag_has_the_kubelets_syntax(arguments: list[str], expected: dict[str
         (["--feature-gates=A=perhaps"], "expected A=true or A=false, not A=perhaps"),
         (["--register-with-taints=a=b"], "expected KEY[=VALUE]:EFFECT"),
         (["--register-with-taints=a:NoSchedule,"], "expected KEY[=VALUE]:EFFECT"),
+        (["--register-with-taints=a:Never-"], "expected KEY[=VALUE][:EFFECT]-"),
+        (["--register-with-taints=a=b-"], "expected KEY[=VALUE][:EFFECT]-"),
+        (["--register-with-taints=a--"], "expected KEY[=VALUE][:EFFECT]-"),
+        (["--register-with-taints=A.b/c-"], "expected KEY[=VALUE][:EFFECT]-"),
+        (["--register-with-taints=-"], "expected KEY[=VALUE][:EFFECT]-"),
+        (["--register-with-taints=a=b/c:NoSchedule-"], "expected KEY[=VALUE][:EFFECT]-"),
         (["--register-with-taints=a:Never"], "NoSchedule, PreferNoSchedule, NoExecute"),
         (["--reserved-memory=x"], "expected NUMA_NODE:TYPE=QUANTITY"),
         (["--reserved-memory=0:cpu=1"], "expected memory or hugepages-SIZE, not 'cpu'"),

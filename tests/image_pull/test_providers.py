@@ -192,6 +192,10 @@ def test_an_answer(place: Path, fields: dict[str, Any], key: str, keep_s: float)
     [
         (b"hunter2", "error decoding"),
         (response(auth={"r.io": "hunter2"}), "error decoding"),
+        (response(cacheTime="hunter2"), "error decoding"),
+        (response(auth={"r.io": {"username": "u", "password": "p", "token": "hunter2"}}), "error decoding"),
+        (response()[:-1] + b', "kind": "CredentialProviderResponse"}', "error decoding"),
+        (response().replace(b'"username"', b'"username": "hunter2", "username"'), "error decoding"),
         (response(apiVersion="hunter/v2"), "did not match expected apiVersion"),
         (response(kind="Other"), "did not match expected apiVersion"),
         (response(cacheKeyType="Often"), 'valid cacheKeyType: "Often"'),

@@ -1,5 +1,6 @@
 """Drop-ins and flags change the file's values: null entries of maps, hard thresholds, empty flags."""
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -125,3 +126,39 @@ def test_empty_flag_leaves_the_files_value(tmp_path: Path, flag: str, in_file: d
 
 def test_healthz_is_served_at_localhost(tmp_path: Path) -> None:
     assert assembled(tmp_path, {"healthzBindAddress": "localhost"}, None).config.healthz_bind_address == "127.0.0.1"
+
+
+@pytest.mark.parametrize("fields", ["maxPods: 5\nmaxPods: 6\n", "logging: {verbosity: 1, verbosity: 2}\n"])
+def test_repeated_key_of_a_drop_in_is_refused(fields: str) -> None:
+    """The kubelet takes such a --config file, with a warning."""
+    content = text({}) + fields
+    for data in (content, json.dumps(yaml.safe_load(text({})))[:-1] + ', "maxPods": 5, "maxPods": 6}'):
+        refused, accepted = (parse("1.conf", data.encode(), drop_in=drop_in) for drop_in in (True, False))
+        assert "the key is there twice" in str(refused.errors[0])
+        assert (accepted.errors, len(accepted.ignored)) == ((), 1)
+
+
+def test_unknown_field_of_a_drop_in_is_ignored() -> None:
+    loaded = parse("1.conf", text({"noSuchField": 1}).encode(), drop_in=True)
+    assert (loaded.errors, len(loaded.ignored)) == ((), 1)
+
+
+# --vmodule
+
+
+@pytest.mark.parametrize(
+    ("flags", "raised"),
+    [
+        ((), {"pod*": 5}),
+        (("--vmodule=probe=4",), {"pod*": 5, "probe": 4}),
+        (("--vmodule=probe=4,pod*=9", "--vmodule=late=0,late=3"), {"pod*": 5, "probe": 4, "late": 3}),
+    ],
+)
+def test_vmodule_flag_adds_to_the_files_patterns(
+    tmp_path: Path, flags: tuple[str, ...], raised: dict[str, int]
+) -> None:
+    """The first pattern counts, so the file's comes before an equal one of the flag."""
+    in_file = {"logging": {"vmodule": [{"filePattern": "pod*", "verbosity": 5}]}}
+    effective = assembled(tmp_path, in_file, None, *flags)
+    assert to_settings(effective.config, Settings()).vmodule == raised
+    assert not [note for note in effective.notes if "vmodule" in note]

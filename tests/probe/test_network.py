@@ -117,6 +117,14 @@ def test_nine_redirects_are_followed(actor: ActorProcess) -> None:
         assert len(running.requests) == 10
 
 
+def test_redirect_is_followed_with_the_last_url_as_referer(actor: ActorProcess, server: Server) -> None:
+    paths = ["/redirect//redirect//ok", "/redirect//ok", "/ok"]
+    assert outcome(actor, pods.http(server.port, paths[0])) == "ready"
+    sent = {head[0].split(" ")[1]: [line for line in head if line.startswith("Referer:")] for head in server.requests}
+    urls = [f"Referer: http://127.0.0.1:{server.port}{path}" for path in paths]
+    assert [sent[path] for path in paths] == [[], [urls[0]], [urls[1]]]
+
+
 def test_timeout_ends_a_probe_in_time(actor: ActorProcess) -> None:
     """By the end of its connection: its result is told once it is on the disk, which may be slow."""
     with socket.create_server(("127.0.0.1", 0)) as silent, Stalls() as machine:

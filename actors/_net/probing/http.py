@@ -174,6 +174,18 @@ def redirect_headers(headers: Sequence[HTTPHeader], location: str) -> Sequence[H
     return headers
 
 
+def with_referer(headers: Sequence[HTTPHeader], last: str, url: Url) -> Sequence[HTTPHeader]:
+    """The headers for the request of `url`, to which an answer of the URL `last` redirected.
+
+    A given Referer stays. Otherwise Go's client sends the last URL, except from https to http (RFC 9110, 10.1.3).
+    """
+    if last.startswith("https:") and url.scheme == "http":
+        return headers
+    given = next((header.value for header in headers if header.name.lower() == "referer"), "")
+    others = [header for header in headers if header.name.lower() != "referer"]
+    return [*others, HTTPHeader(name="Referer", value=given or last)]
+
+
 def judge(answer: Exchange) -> Outcome:
     """The outcome of a complete, final answer."""
     if not 200 <= answer.status < 400:

@@ -115,9 +115,12 @@ class HttpProbe(TcpProbe):
     ) -> None:
         super().__init__(poller, addresses, url.port, done)
         self._url, self._first_host = url, url.host
-        self._shown = quoted(str(url))
+        self._last = str(url)
+        """The last URL with its fragment."""
+        self._shown = quoted(self._last)
         """The URL in the texts of errors."""
-        self._headers = headers
+        self._given = self._headers = headers
+        """Of the manifest; a redirect may have ended its Host. `_headers` are those of the present request."""
         self._hops = 0
         self._begin()
 
@@ -165,12 +168,14 @@ class HttpProbe(TcpProbe):
             self._shown = quoted(location)  # as it was received: Go's client does not resolve it here
             raise http.BadResponse("stopped after 10 redirects")
         self._url, self._peer = url, joined(self._address, url.port)
-        self._shown = quoted(f"{url}{fragment_of(location)}")
+        before, self._last = self._last, f"{url}{fragment_of(location)}"
+        self._shown = quoted(self._last)
         if url.scheme not in DEFAULT_PORTS:
             raise http.BadResponse(f'unsupported protocol scheme "{url.scheme}"')
         if url.port > MOST_PORT:
             raise http.BadResponse(f"dial tcp: address {url.port}: invalid port")
-        self._headers = http.redirect_headers(self._headers, location)
+        self._given = http.redirect_headers(self._given, location)
+        self._headers = http.with_referer(self._given, before, url)
         self._close()
         self._begin()
         self._open(self._address, url.port)

@@ -80,8 +80,8 @@ def _projected(path: Path, source: v1.ProjectedVolumeSource) -> Iterator[Violati
     for index, projection in enumerate(source.sources):
         at = path / "sources" / index
         found = [name for name in projection.__struct_fields__ if getattr(projection, name) is not None]
-        if len(found) != 1:
-            yield Violation(at, f"Forbidden: must specify exactly 1 volume type, not {len(found)}")
+        if len(found) > 1:
+            yield Violation(at, "Forbidden: may not specify more than 1 volume type")
         for field, objects in (("secret", projection.secret), ("configMap", projection.config_map)):
             if objects is not None:
                 if not objects.name:

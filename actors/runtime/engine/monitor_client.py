@@ -149,8 +149,9 @@ class MonitorClient:
         answered = threading.Event()
         future.add_done_callback(lambda _: answered.set())
         if not answered.wait(timeout_s):
-            self._pending.pop(number, None)
-            raise TimeoutError(f"the monitor has not replied to {verb} within {timeout_s:g} s")
+            if self._pending.pop(number, None) is not None:
+                raise TimeoutError(f"the monitor has not replied to {verb} within {timeout_s:g} s")
+            answered.wait()  # the reader has taken it, and is about to hand over the reply and its descriptors
         return future.result(0)
 
     def close(self) -> None:
@@ -173,12 +174,12 @@ class MonitorClient:
                 continue
             number, outcome, *rest = fields
             future = self._pending.pop(number, None)
-            if future is None:
-                for fd in fds:
-                    os.close(fd)
-            elif outcome == "ok":
+            if future is not None and outcome == "ok":
                 future.set((tuple(rest), fds))
-            else:
+                continue
+            for fd in fds:
+                os.close(fd)
+            if future is not None:
                 future.set_error(MonitorError(rest[0] if rest else "the monitor gave no reason"))
         self._end()
 
@@ -193,7 +194,7 @@ class MonitorClient:
         with self._lock:
             wanted, self._lost = self._lost, True
             pending, self._pending = self._pending, {}
-        for future in pending.values():
+        for future in list(pending.values()):  # a request that times out now may still remove its own
             future.set_error(MonitorLost("the monitor ended before it replied"))
         self._socket.close()
         if not wanted:

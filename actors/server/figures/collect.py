@@ -22,7 +22,7 @@ from actors._base.shared import Shared
 from actors._cgroup.hierarchy import hierarchy
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
-from actors._host.system import KUBELET_VERSION
+from actors._host.system import reported_version
 from actors._metrics import agent, kubelet, process
 from actors._metrics.merge import Merged, Samples, SourceSamples
 from actors._metrics.registry import Family, Labels
@@ -182,7 +182,7 @@ class Collector:
         settings = self._peers.settings
         kubelet.NODE_NAME.set(1, settings.node_name)
         kubelet.CGROUP_VERSION.set(2 if hierarchy().unified else 1)
-        kubelet.BUILD_INFO.set(1, *_BUILD)
+        kubelet.BUILD_INFO.set(1, *build_info(settings.kubelet_version))
         fds, address_space = processes.limits()
         process.MAX_FDS.set(fds)
         process.VIRTUAL_MEMORY_MAX.set(address_space)
@@ -241,16 +241,11 @@ _SET_HERE: tuple[Family, ...] = (
 """Metrics that this process sets for others. Its own counts come with its own answer."""
 
 
-_BUILD = (
-    *KUBELET_VERSION.removeprefix("v").split(".")[:2],
-    KUBELET_VERSION,
-    "",
-    "",
-    "",
-    "",
-    f"CPython {sys.version.split()[0]}",
-    f"linux/{architecture()}",
-)
+def build_info(chosen_version: str) -> tuple[str, ...]:
+    """The labels of kubernetes_build_info. `chosen_version` is kubelet_version of Settings."""
+    version = reported_version(chosen_version)
+    major, minor = version.removeprefix("v").split(".")[:2]
+    return (major, minor, version, "", "", "", "", f"CPython {sys.version.split()[0]}", f"linux/{architecture()}")
 
 
 def _claims(summary: Summary, field: str) -> Iterator[tuple[Labels, float]]:

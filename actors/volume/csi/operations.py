@@ -180,7 +180,7 @@ MEASURE_S = 5.0
 def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
     """The volume's usage as the driver reports it; None without GET_VOLUME_STATS. Raises VolumeError.
 
-    A driver without a listener fails the first call. Only that one's Unavailable is an error of policy.is_unresponsive.
+    A driver without a listener fails the first call. Only that one's errors are those of policy.is_unresponsive.
     Figures that it leaves out are 0, and negative ones: no reader of /stats/summary takes those.
     """
     volume = step.volume
@@ -195,7 +195,7 @@ def measure(root: str, step: CsiMeasure, mark: Mark) -> VolumeUsage | None:
         try:
             answer = plugin.node("NodeGetVolumeStats", request, max(0.0, deadline - time.monotonic()))
         except CallFailed as error:
-            if error.code == "Unavailable":  # the driver has just answered: this is its word on the volume
+            if policy.is_unresponsive(str(error)):  # the driver has just answered: this concerns the volume alone
                 raise VolumeError(f"NodeGetVolumeStats failed: {error}") from error
             raise
     if not answer.usage:

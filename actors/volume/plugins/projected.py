@@ -26,7 +26,6 @@ from actors.volume.steps.places import DOWNWARD_API, PROJECTED
 from actors.volume.steps.volumes import File, Files
 from proto.pods.objects import GetToken, ObjectRef
 from proto.v1 import Pod, Volume, VolumeProjection
-from proto.v1.scalars.base import json_name
 from proto.v1.volumes.projected import ClusterTrustBundleProjection, ServiceAccountTokenProjection
 
 OWN_MODE = 0o600
@@ -121,8 +120,7 @@ def _files(pod: Pod, volume: Volume, index: int, context: Context) -> Payload:
         wanted = pod_certificates.request(pod, volume, index, one.pod_certificate)
         files = pod_certificates.files(one.pod_certificate, wanted, context)
         return _own_files(pod, files, default_mode)
-    kind = next((name for name in one.__struct_fields__ if getattr(one, name) is not None), "")
-    raise CannotMount(f"this agent does not support projected sources of type `{json_name(kind)}`", retry=False)
+    return {}  # a source without a type: Kubernetes accepts it, and its kubelet adds no file
 
 
 def _token_file(

@@ -102,7 +102,7 @@ class PodCertificateProjection(Record, frozen=True, kw_only=True):
 
 
 class VolumeProjection(Record, frozen=True, kw_only=True):
-    """Exactly one source of a projected volume."""
+    """One source of a projected volume. Without any, it adds no file."""
 
     secret: SecretProjection | None = None
     downward_api: DownwardAPIProjection | None = None

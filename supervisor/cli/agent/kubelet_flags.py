@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import textwrap
 from collections.abc import Iterable
 from typing import Any
@@ -166,12 +165,12 @@ def without_effect(given: Given) -> list[str]:
     return lines
 
 
-_VERSION = re.compile(r"true|raw|v\d+\.\d+\.\d+\S*")
-
-
 def version_asked(given: Given) -> bool:
-    """True when --version is given. Raises WrongFlags."""
-    text = given.values.get("version", "false")
-    if text == "false" or _VERSION.fullmatch(text):
-        return bool(text != "false")
-    raise WrongFlags(f"invalid argument {text!r} for '--version' flag: expected true, false or raw")
+    """True when --version asks for a version, and does not set the reported one."""
+    return given.values.get("version") in ("true", "raw")
+
+
+def chosen_version(given: Given) -> str:
+    """The version that --version=vX.Y.Z tells the agent to report; empty: none."""
+    text: str = given.values.get("version", "")
+    return text if text.startswith("v") else ""

@@ -6,6 +6,7 @@ import importlib.metadata
 import ipaddress
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
@@ -13,14 +14,20 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
-from actors._host import other_agent
+from actors._host import other_agent, system
 from proto.agent import recording
 from proto.agent.settings import Settings
 from proto.common import logs
 from proto.node import runtime
 from supervisor.cli.actors.service import start_actor
 from supervisor.cli.agent import own_cgroup
-from supervisor.cli.agent.kubelet_flags import KubeletCommand, deprecations, version_asked, without_effect
+from supervisor.cli.agent.kubelet_flags import (
+    KubeletCommand,
+    chosen_version,
+    deprecations,
+    version_asked,
+    without_effect,
+)
 from supervisor.cli.agent.runtime import note_renamed, remember, with_runtime
 from supervisor.cli.common import chosen_run_dir
 from supervisor.cli.errors import CommandError
@@ -124,6 +131,7 @@ def configuration(given: Given, *, strict: bool = False) -> Effective:
         problems.append("--bootstrap-kubeconfig: needs --kubeconfig, the file that bootstrapping writes")
     if given.values.get("exit-on-lock-contention") and not given.values.get("lock-file"):
         problems.append("--exit-on-lock-contention: needs --lock-file")
+    problems += _wrong_version(chosen_version(given))
     gates: Mapping[str, bool] = {}
     try:
         config, config_dir = (given.values.get(name, "") for name in ("config", "config-dir"))
@@ -135,6 +143,14 @@ def configuration(given: Given, *, strict: bool = False) -> Effective:
     if problems:
         raise CommandError(f"cannot use the configuration:{''.join(_lines(problems))}")
     return effective
+
+
+def _wrong_version(chosen: str) -> list[str]:
+    """The kubelet too reports a version of its own release only."""
+    if not chosen or system.reported_version(chosen) == chosen:
+        return []
+    release = re.split(r"[-+]", system.KUBELET_VERSION)[0]
+    return [f"--version: cannot report {chosen[:60]!r}: write {release}, or {release} with a suffix such as -vendor.1"]
 
 
 def _credential_providers(given: Given, gates: Mapping[str, bool]) -> list[str]:
@@ -180,6 +196,7 @@ def settings_of(effective: Effective, given: Given) -> Settings:
     check_recorder_size(flags.get("recorder_mib", 0))
     flags["page_address"] = address_of("--page-address", flags.get("page_address", ""))
     flags["console_address"] = address_of("--console-address", flags.get("console_address", ""))
+    flags["kubelet_version"] = chosen_version(given)
     flags["node_name"] = _node_name(flags.get("node_name", ""))
     flags["run_dir"] = chosen_run_dir(given.values.get("run-dir"))
     settings = msgspec.structs.replace(settings, **flags)

@@ -150,12 +150,25 @@ def _headers(text: str, before: Any) -> dict[str, list[str]]:
 
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_NAME = "[A-Za-z0-9](?:[-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?"
+_DOMAIN = r"[a-z0-9](?:[-a-z0-9]*[a-z0-9])?(?:\.[a-z0-9](?:[-a-z0-9]*[a-z0-9])?)*"
+_REMOVED_TAINT = re.compile(
+    rf"(?:(?=[^/]{{1,253}}/){_DOMAIN}/)?{_NAME}(?:(?:=(?:{_NAME})?)?:(?:{'|'.join(_EFFECTS)}))?-", re.ASCII
+)
 
 
 def _taints(text: str, _: Any) -> list[dict[str, str]]:
-    """The last flag counts, and an empty one means no taints, as in the kubelet's RegisterWithTaintsVar."""
+    """The last flag counts, and an empty one means no taints, as in the kubelet's RegisterWithTaintsVar.
+
+    KEY[=VALUE][:EFFECT]- removes a taint for kubectl. The kubelet checks it and leaves it out.
+    """
     found: list[dict[str, str]] = []
     for part in text.split(",") if text else ():
+        if part.endswith("-"):
+            if not _REMOVED_TAINT.fullmatch(part):
+                effects = ", ".join(_EFFECTS)
+                raise KindError(f"expected KEY[=VALUE][:EFFECT]- with an EFFECT of {effects}, not {part!r}")
+            continue
         left, sign, effect = part.rpartition(":")
         key, _, value = left.partition("=")
         if not sign or not key or effect not in _EFFECTS:
@@ -209,7 +222,7 @@ def _version(text: str, _: Any) -> str:
     if text == "raw" or _RELEASE.fullmatch(text):
         return text
     if text not in _TRUE + _FALSE:
-        raise KindError("expected true, false or raw")
+        raise KindError("expected true, false or raw, or a version to report such as vX.Y.Z-vendor.1")
     return "true" if text in _TRUE else "false"
 
 

@@ -2,8 +2,8 @@
 
 A file that changes during the read is read again, so that its content is from one moment. The kubelet decodes the file
 of --config leniently when strict decoding finds unknown fields or repeated keys. So these are no errors. In a drop-in
-the kubelet ignores unknown fields and refuses repeated keys; here they are no errors either. YAML is imported at the
-first call.
+the kubelet ignores unknown fields and refuses repeated keys (pkg/kubelet/kubeletconfig/util/codec). YAML is imported at
+the first call.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Loaded(NamedTuple):
     """File and line of every field, by its path in Kubernetes' notation: `evictionHard[memory.available]`."""
     errors: tuple[Problem, ...] = ()
     ignored: tuple[Problem, ...] = ()
-    """Unknown fields, which are in no value here, and repeated keys, of which the last value counts."""
+    """Unknown fields, which are in no value here, and repeated keys of --config, of which the last value counts."""
     warnings: tuple[Problem, ...] = ()
 
     def problems(self) -> list[Problem]:
@@ -66,7 +66,7 @@ def load(path: str | os.PathLike[str], *, drop_in: bool = False) -> Loaded:
 def parse(file: str, data: bytes, *, drop_in: bool = False) -> Loaded:
     """Decode a file's bytes. `file` is its name for errors.
 
-    In a `drop_in`, null entries of maps are valid. They are in `value` only, for the merge.
+    In a `drop_in`, null entries of maps are valid. They are in `value` only, for the merge. Repeated keys are errors.
     """
     from proto.schema.document import DocumentError, Finding, Limits  # noqa: PLC0415 - loads YAML
     from proto.schema.document import parse as parse_document  # noqa: PLC0415
@@ -75,7 +75,7 @@ def parse(file: str, data: bytes, *, drop_in: bool = False) -> Loaded:
     repeated: list[Finding] = []
     limits = Limits(MAX_BYTES, "a configuration", "a KubeletConfiguration")
     try:
-        document = parse_document(data, limits, repeated)
+        document = parse_document(data, limits, None if drop_in else repeated)
     except DocumentError as error:
         return _failed(Problem(field_text(error.path), error.problem, file, error.line))
     unknown: dict[Path, str] = {}

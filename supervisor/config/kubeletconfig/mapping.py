@@ -75,7 +75,12 @@ def _header(value: dict[str, tuple[str, ...]] | None) -> dict[str, tuple[str, ..
 
 
 def _vmodule(value: Any) -> dict[str, int]:
-    return {one.file_pattern: one.verbosity for one in value or ()}
+    """The first of two equal patterns counts, and a verbosity of 0 is ignored, as in klog."""
+    found: dict[str, int] = {}
+    for one in value or ():
+        if one.verbosity:
+            found.setdefault(one.file_pattern, one.verbosity)
+    return found
 
 
 def _map(value: dict[str, str] | None) -> dict[str, str]:

@@ -49,7 +49,7 @@ _READ_BY = {
         node_status_report_frequency_s node_lease_duration_s node_status_max_images shutdown_grace keep_shutdown_times
         pod_cidr node_name node_ip server_port extend_websockets_to_kubelet users_on_host_network max_pods node_labels
         register_with_taints system_reserved kube_reserved eviction_hard local_storage_capacity_isolation
-        allocatable_ignores_eviction make_iptables_util_chains cgroup_driver
+        allocatable_ignores_eviction make_iptables_util_chains cgroup_driver kubelet_version
     """,
     "objects": """
         run_dir objects_dir kubeconfig cert_dir rotate_certificates follow_api_authority kube_api_qps kube_api_burst
@@ -92,7 +92,7 @@ _READ_BY = {
         token_cache_s authorization_mode authorized_cache_s unauthorized_cache_s
         enable_debugging_handlers enable_profiling_handler enable_debug_flags_handler enable_system_log_handler
         enable_system_log_query streaming_idle_timeout_s extend_websockets_to_kubelet split_log_streams
-        runtime_request_timeout_s
+        runtime_request_timeout_s kubelet_version
     """,
     "stats": """
         root_dir container_runtime_endpoint node_name pod_logs_dir cgroup_driver cgroup_root cgroups_per_qos

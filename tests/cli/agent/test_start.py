@@ -12,8 +12,12 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from actors._host import system
+from actors.node.node_info import node_info
+from actors.server.figures.collect import build_info
 from proto.agent.settings import Settings, ShutdownGrace
 from supervisor.cli import group
+from supervisor.cli.agent.kubelet_flags import version_asked
 from supervisor.cli.agent.resolve import resolve
 from supervisor.cli.agent.runtime import socket_url, with_runtime
 from supervisor.cli.agent.start import (
@@ -31,6 +35,7 @@ from supervisor.host import endpoint
 from supervisor.supervision.specs import parts_of, why_no_api
 from tests.kubeletconfig.samples import KUBEADM
 
+RELEASE = system.KUBELET_VERSION.partition("+")[0]
 HEAD = "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
 
 
@@ -247,6 +252,12 @@ def test_deprecated_flags_are_warned_of(capsys: pytest.CaptureFixture[str], capl
         (["--v=2", "stray"], ["unknown argument 'stray': only flags are accepted", "Usage:"]),
         (["--container-runtime=docker"], ["cri-dockerd"]),
         (["--version=soon"], ["'--version' flag"]),
+        (
+            ["--version=v1.35.9-vendor.1"],
+            [f"--version: cannot report 'v1.35.9-vendor.1': write {RELEASE}, or {RELEASE} with"],
+        ),
+        ([f"--version={RELEASE}-"], [f"--version: cannot report '{RELEASE}-'"]),
+        ([f"--version={RELEASE}-a..b"], [f"--version: cannot report '{RELEASE}-a..b'"]),
         (["--runonce"], ["--runonce: runOnce: the kubelet's run-once mode was removed", "--run-once"]),
         (["--run-once", "--run-once-timeout=soon"], ["--run-once-timeout"]),
     ],
@@ -261,6 +272,20 @@ def test_errors_are_printed_with_exit_code_1(runner: CliRunner, arguments: list[
 def test_the_version_is_printed(runner: CliRunner) -> None:
     done = runner.invoke(group, ["start", "--version"])
     assert (done.exit_code, done.output.split()[:2]) == (0, ["supervisor,", "version"])
+
+
+def test_version_of_this_release_is_reported_instead_of_printed() -> None:
+    given = parse([f"--version={RELEASE}-vendor.1+build", "--run-dir=/x"])
+    chosen = settings_of(configuration(given), given).kubelet_version
+    assert (version_asked(given), chosen) == (False, f"{RELEASE}-vendor.1+build")
+    assert node_info("", chosen)["kubeletVersion"] == chosen
+    assert build_info(chosen)[:3] == (*RELEASE.removeprefix("v").split(".")[:2], chosen)
+
+
+@pytest.mark.parametrize("chosen", ["", "v1.37.0"])
+def test_other_release_reports_its_own_version(chosen: str) -> None:
+    """An upgrade keeps the command line, whose version may be one of the former release."""
+    assert node_info("", chosen)["kubeletVersion"] == system.KUBELET_VERSION
 
 
 def test_the_help_is_grouped_and_shows_every_flag(runner: CliRunner) -> None:

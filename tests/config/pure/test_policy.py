@@ -35,23 +35,24 @@ def test_bad_version_keeps_the_last_good_pod() -> None:
     assert next_state(next_state(good, BAD), pod("b")) == FileState(pod("b"), None)
 
 
-def test_two_files_with_one_pod_the_first_by_name_wins() -> None:
+def test_two_files_with_one_pod_the_last_by_name_wins() -> None:
     files = {
         "/m/b": FileState(pod("x", "2"), None),
         "/m/a": FileState(pod("x", "1"), None),
         "/m/c": FileState(pod("y"), None),
     }
     resolved = resolve(files)
-    assert {one.metadata.uid for one in resolved.pods.values()} == {"1", "y"}
-    assert "already defined by /m/a" in resolved.errors["/m/b"].problem
+    assert {one.metadata.uid for one in resolved.pods.values()} == {"2", "y"}
+    assert list(resolved.errors) == ["/m/a"]
+    assert "/m/b defines pod x_default, too" in resolved.errors["/m/a"].problem
 
 
-def test_two_files_with_one_uid_the_first_by_name_wins() -> None:
+def test_two_files_with_one_uid_the_last_by_name_wins() -> None:
     resolved = resolve({"/m/a": FileState(pod("x", "1"), None), "/m/b": FileState(pod("y", "1"), None)})
-    assert list(resolved.pods) == ["x_default"]
-    assert list(resolved.errors) == ["/m/b"]
-    assert resolved.errors["/m/b"].field == "metadata.uid"
-    assert "/m/a has a pod with the UID 1, too" in resolved.errors["/m/b"].problem
+    assert list(resolved.pods) == ["y_default"]
+    assert list(resolved.errors) == ["/m/a"]
+    assert resolved.errors["/m/a"].field == "metadata.uid"
+    assert "/m/b has a pod with the UID 1, too" in resolved.errors["/m/a"].problem
 
 
 @pytest.mark.parametrize(

@@ -326,6 +326,8 @@ def env(**source: Any) -> list[dict[str, Any]]:
          f"{VOLUME}.projected.sources[0].configMap.items[0].key", "Required"),
         ("spec.volumes.0.projected", {"sources": [{"secret": {"name": "s", "items": ONE_FILE}}, {"downwardAPI": {"items": ONE_FIELD}}]},
          f"{VOLUME}.projected.sources[1].downwardAPI.items[0].path", "conflicting duplicate paths"),
+        ("spec.volumes.0.projected", {"sources": [{}, {"secret": {"name": "s"}, "configMap": {"name": "m"}}]},
+         f"{VOLUME}.projected.sources[1]", "may not specify more than 1 volume type"),
         ("spec.volumes.0.projected", {"sources": [{"serviceAccountToken": {"path": "t", "expirationSeconds": 599}}]},
          f"{VOLUME}.projected.sources[0].serviceAccountToken.expirationSeconds", "between 600"),
         ("spec.volumes.0.downwardAPI", {"items": [{"path": "x", "fieldRef": {"fieldPath": "metadata.annotations['']"}}]},
@@ -356,6 +358,7 @@ def test_incomplete_references_are_refused(place: str, value: Any, field: str, p
         ("spec.volumes.0.persistentVolumeClaim", {"claimName": "c"}),
         ("spec.volumes.0.projected", {"sources": [{"secret": {"name": "s"}}, {"secret": {"name": "s", "items": ONE_FILE}}]}),
         ("spec.volumes.0.projected", {"sources": [{"downwardAPI": {"items": ONE_FIELD}}, {"configMap": {"name": "m"}}]}),
+        ("spec.volumes.0.projected", {"sources": [{}, {"secret": {"name": "s"}}]}),
         ("spec.volumes.0.secret", {"secretName": "s", "items": ONE_FILE * 2}),  # only projected volumes have the rule
         ("spec.volumes.0.downwardAPI", {"items": ONE_FIELD * 2}),
         ("spec.volumes.0.downwardAPI", {"items": [{"path": "x", "fieldRef": {"fieldPath": "metadata.annotations['A.b/C']"}}]}),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from actors._net.probing.http import BadResponse, redirect_headers, redirect_of, request_headers
+from actors._net.probing.http import BadResponse, redirect_headers, redirect_of, request_headers, with_referer
 from actors._net.probing.target import Url, url_of
 from proto.v1 import HTTPGetAction, HTTPHeader
 
@@ -53,6 +53,31 @@ def test_redirect_to_an_absolute_url_ends_a_given_host(location: str, host: byte
     sent = request_headers(url, redirect_headers(given, location))
     assert [value for name, value in sent if name == b"Host"] == [host]
     assert (b"X-Other", b"a") in sent
+
+
+GIVEN = HTTPHeader(name="referer", value="http://given/")
+OTHER = HTTPHeader(name="X-Other", value="a")
+
+
+@pytest.mark.parametrize(
+    ("last", "scheme", "given", "referers"),
+    [
+        ("http://10.0.0.1:8080/a?b#c", "http", [], ["http://10.0.0.1:8080/a?b#c"]),
+        ("http://10.0.0.1:8080/a", "https", [], ["http://10.0.0.1:8080/a"]),
+        ("https://10.0.0.1:8080/a", "https", [], ["https://10.0.0.1:8080/a"]),
+        ("https://10.0.0.1:8080/a", "http", [], []),
+        ("http://10.0.0.1:8080/a", "http", [GIVEN, GIVEN], ["http://given/"]),
+        ("https://10.0.0.1:8080/a", "http", [GIVEN], ["http://given/"]),
+        ("http://a/", "http", [HTTPHeader(name="Referer", value=""), GIVEN], ["http://a/"]),
+    ],
+)
+def test_referer_is_the_last_url_unless_given(
+    last: str, scheme: str, given: list[HTTPHeader], referers: list[str]
+) -> None:
+    """As in refererForURL and makeHeadersCopier of Go's net/http."""
+    found = with_referer([*given, OTHER], last, URL._replace(scheme=scheme))
+    assert [header.value for header in found if header.name.lower() == "referer"] == referers
+    assert OTHER in found
 
 
 @pytest.mark.parametrize(

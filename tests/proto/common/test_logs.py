@@ -74,6 +74,9 @@ def quiet() -> Iterator[None]:
         ({"pol*": 4}, {"actors.probe.policy", "actors.pleg.policy"}),
         ({"*/probe/*": 4}, {"actors.probe.policy", "actors.probe.late"}),
         ({"policy": 0}, set()),
+        ({"pleg/policy": 4, "pol*": 1}, set()),
+        ({"*/pleg/policy": 4, "pol*": 1}, {"actors.pleg.policy"}),
+        ({"pol*": 1, "*/pleg/policy": 4}, set()),
         ({}, set()),
     ],
 )

@@ -10,7 +10,6 @@ import pytest
 
 from actors._host.files.mounts import mounts_under
 from actors.volume.csi import operations
-from actors.volume.csi.driver import CallFailed
 from actors.volume.csi.policy import is_unresponsive
 from actors.volume.steps.csi import CsiMeasure
 from actors.volume.steps.errors import VolumeError
@@ -112,11 +111,12 @@ def test_only_a_driver_that_answers_nothing_is_unresponsive(root: str, plugin: D
             operations.measure(root, CsiMeasure(VOLUME, "v", plugin.socket), nothing)
         return str(caught.value)
 
-    plugin.faults["NodeGetVolumeStats"] = Fault("UNAVAILABLE")
-    assert "code = Unavailable" in error()
-    assert not is_unresponsive(error())
-    plugin.faults = {"NodeGetCapabilities": Fault("UNAVAILABLE")}
-    assert is_unresponsive(error())
+    for code, name in (("UNAVAILABLE", "Unavailable"), ("DEADLINE_EXCEEDED", "DeadlineExceeded")):
+        plugin.faults = {"NodeGetVolumeStats": Fault(code)}
+        assert f"code = {name}" in error()
+        assert not is_unresponsive(error())
+        plugin.faults = {"NodeGetCapabilities": Fault(code)}
+        assert is_unresponsive(error())
     plugin.faults.clear()
     unmount(root, plugin)
     plugin.stop()
@@ -147,16 +147,22 @@ def test_drivers_are_asked_without_a_request() -> None:
 
 
 @pytest.mark.needs("mounts")
-@pytest.mark.parametrize("rpc", ["NodeGetCapabilities", "NodeGetVolumeStats"])
+@pytest.mark.parametrize(
+    ("rpc", "text"),
+    [
+        ("NodeGetCapabilities", "^rpc error: code = DeadlineExceeded"),
+        ("NodeGetVolumeStats", "^NodeGetVolumeStats failed: rpc error: code = DeadlineExceeded"),
+    ],
+)
 def test_both_calls_of_a_measurement_share_a_deadline(
-    root: str, plugin: Driver, monkeypatch: pytest.MonkeyPatch, rpc: str
+    root: str, plugin: Driver, monkeypatch: pytest.MonkeyPatch, rpc: str, text: str
 ) -> None:
     plugin.capabilities = ALL
     mount(root, plugin)
     monkeypatch.setattr(operations, "MEASURE_S", 0.5)
     plugin.faults[rpc] = Fault(hang=True)
     began = time.monotonic()
-    with Stalls() as machine, pytest.raises(CallFailed, match="DeadlineExceeded"):
+    with Stalls() as machine, pytest.raises(VolumeError, match=text):
         operations.measure(root, CsiMeasure(VOLUME, "v", plugin.socket), nothing)
     assert time.monotonic() - began < 2 * PATIENCE + machine.longest_s
     plugin.release.set()

@@ -207,6 +207,13 @@ def test_downward_file_has_the_limit_that_only_the_pod_has() -> None:
     assert {path: file.data for path, file in made.items()} == {"cpu": b"1500", "memory": b"64"}
 
 
+def test_projected_source_without_a_type_adds_no_file() -> None:
+    """As in the kubelet's collectData. The API server accepts such a source."""
+    assert files(projected={"sources": [{}]}) == {}
+    made = files({"ConfigMap/c": DATA}, projected={"sources": [{}, {"configMap": {"name": "c"}}, {}]})
+    assert made == files({"ConfigMap/c": DATA}, projected={"sources": [{"configMap": {"name": "c"}}]})
+
+
 def test_projected_sources_share_a_directory_and_the_last_wins() -> None:
     sources = [
         {"configMap": {"name": "c"}},
