@@ -1,14 +1,18 @@
 """Records of images that this agent has pulled, and of the credentials that allow their use.
 
 The records are in memory and written through to files. Runs in the actor's mailbox thread, except file operations, one
-at a time. A failed write is logged; at worst credentials are verified by the registry again.
+at a time.
+
+An image with neither intent nor record on disk counts as preloaded after a kill, so each pod might use it. So no pull
+starts without its intent, and the intent stays until the record is written.
 
 A pull that was cut short may still succeed in the runtime. So its intent stays until the image is found, or a later
-pull of it succeeds. A later pull that fails tells nothing about the earlier one.
+pull of it succeeds. After a later pull that fails, the earlier call is cancelled, and its image has ARRIVES_S left to
+come. Then the intent goes. The kubelet drops it at once.
 
 An image whose record or intent cannot be used is pulled, under each policy. So are all images while the directories
-cannot be read. What could not be read is read again until that succeeds. Source:
-MustAttemptImagePull of pkg/kubelet/images/pullmanager, which pulls after each error.
+cannot be read. What could not be read is read again until that succeeds. Source: pkg/kubelet/images/pullmanager
+(RecordPullIntent, RecordImagePulled, RecordImagePullFailed; MustAttemptImagePull, which pulls after each error).
 """
 
 from __future__ import annotations
@@ -26,7 +30,14 @@ from actors._metrics import kubelet as metrics
 from actors.image_pull import verification
 from actors.image_pull.keyring import Credentials
 from actors.image_pull.records import Loaded, Records, file_name
-from actors.image_pull.verification import Answer, Policy, PullCredentials, PullSecret, PullServiceAccount
+from actors.image_pull.verification import (
+    Answer,
+    Policy,
+    PullCredentials,
+    PulledRecord,
+    PullSecret,
+    PullServiceAccount,
+)
 from proto.common.backoff import Backoff
 from proto.wire.errors import AskTimeout
 
@@ -38,7 +49,7 @@ DISK_S = 5.0
 READ_AGAIN = Backoff(1.0, cap_s=60.0)
 """Between tries to read the records."""
 ARRIVES_S = 600.0
-"""Time for which the image of a withdrawn pull may still arrive. A runtime ends a cancelled pull within a minute."""
+"""Time for which the image of a cancelled pull may still arrive. A runtime ends a cancelled pull within a minute."""
 
 CredentialsBySecret = Mapping[PullSecret, Credentials]
 """Credentials for an image, by the pod's Secrets."""
@@ -53,7 +64,7 @@ CHECKS: Mapping[Answer, str] = {
 
 
 class Left(NamedTuple):
-    """A pull that was cut short."""
+    """A pull that has ended, and whose intent stays."""
 
     until: float = math.inf
     """Monotonic seconds: its intent goes then, even if the image was not found."""
@@ -77,8 +88,13 @@ class Ledger:
         self._pulls: Counter[str] = Counter()
         """Number of pulls in progress, by the container's image name."""
         self._left: dict[str, Left] = {}
-        """Images with an intent of a pull that was cut short."""
+        """Images with an intent that stays after its pull: that was cut short, or its record is not written."""
+        self._unwritten: set[str] = set()
+        """IDs of images whose record in memory is not on disk."""
         self._lock = Semaphore(1)
+        """Held during an operation on files."""
+        self._begins = Semaphore(1)
+        """Held while an intent is written, which other pulls of the image wait for."""
 
     async def load(self) -> None:
         """Read the files once."""
@@ -137,12 +153,12 @@ class Ledger:
 
     @property
     def left_over(self) -> tuple[str, ...]:
-        """Images of pulls that were cut short: by the end of an earlier incarnation, or withdrawn."""
+        """Images whose intent stays: their pull was cut short or withdrawn, or their record is not on disk."""
         return tuple(self._left)
 
     @property
     def has_unsettled(self) -> bool:
-        """True while the image of a withdrawn pull may still arrive."""
+        """True while the image of a cancelled pull may still arrive."""
         return any(one.until < math.inf for one in self._left.values())
 
     def may_use(self, image: str, ref: Reference, image_ref: str) -> Answer:
@@ -191,14 +207,24 @@ class Ledger:
         return True
 
     async def begin(self, image: str) -> None:
-        """Record the start of a pull, so that the image counts as pulled by this agent in any case."""
+        """Record the start of a pull, so that the image counts as pulled by this agent in any case.
+
+        Raises OSError or AskTimeout when it cannot be recorded: then the pull may not start.
+        """
         if not self._policy:
             return
         self._pulls[image] += 1
-        if image not in self._known.intents:
-            self._known.intents.add(image)
-            if await self._write(self._records.write_intent, image) is False:
-                self._left.setdefault(image, Left())
+        try:
+            async with self._begins:
+                if image not in self._known.intents:
+                    is_new = await self._on_disk(self._records.write_intent, image)
+                    self._known.intents.add(image)
+                    if not is_new:
+                        self._left.setdefault(image, Left())
+        except (OSError, AskTimeout):
+            await self._end(image)
+            raise
+        self._count()
 
     async def succeeded(
         self,
@@ -217,13 +243,16 @@ class Ledger:
         """
         if not self._policy:
             return
-        await self._note(image_ref, ref, verification.pull_credentials(used, own, accounts))
+        is_on_disk = await self._note(image_ref, ref, verification.pull_credentials(used, own, accounts))
         if not is_seen:
             await self.unsettled(image, "")
-        else:
+            return
+        if is_on_disk:
             self._known.broken.pop(file_name(image), None)
             self._left.pop(image, None)
-            await self.failed(image)
+        else:
+            self._left[image] = Left()  # `settle` writes the record again
+        await self._end(image)
 
     async def unsettled(self, image: str, before: str) -> None:
         """Record the end of a pull whose image is not seen: cancelled, the runtime may complete it nevertheless.
@@ -234,33 +263,50 @@ class Ledger:
             known = before if self.is_read else ""  # an intent that is not read may be of the pull that brought it
             left, earlier = Left(time.monotonic() + ARRIVES_S, known), self._left.get(image)
             self._left[image] = left if earlier is None else left.with_earlier(earlier)
-            await self.failed(image)
+            await self._end(image)
+
+    def give_up(self, image: str) -> bool:
+        """Bound the time in which the image of a pull that a kill cut short may arrive.
+
+        For a failed pull of it. True: the time begins now, so that the call for the earlier pull has to be cancelled.
+        """
+        left = self._left.get(image)
+        if left is None or left.until < math.inf:
+            return False
+        self._left[image] = left._replace(until=time.monotonic() + ARRIVES_S)
+        return True
 
     async def failed(self, image: str) -> None:
-        """Record the end of a pull, after a failure or once its record is written."""
-        if not self._policy:
-            return
+        """Record the end of a pull that brought no image."""
+        if self._policy:
+            await self._end(image)
+
+    async def _end(self, image: str) -> None:
+        """Count a pull less, and drop the intent with the last one unless it has to stay."""
         self._pulls[image] -= 1
         if self._pulls[image] <= 0:
             del self._pulls[image]
             if image in self._left:
                 return
-            self._known.intents.discard(image)
-            if file_name(image) not in self._known.broken:
-                await self._write(self._records.delete_intent, image)
+            if image in self._known.intents:
+                self._known.intents.discard(image)
+                if file_name(image) not in self._known.broken:
+                    await self._write(self._records.delete_intent, image)
 
     async def settle(self, images: Mapping[str, Iterable[str]]) -> None:
-        """Complete the records of pulls that were cut short. `images`: names of the node's images, by ID."""
+        """Complete the records of pulls whose intent stays. `images`: names of the node's images, by ID."""
+        waiting = set[str]()
         for image_ref, names in images.items():
             for image in verification.images_of(self.left_over, names):
                 if (left := self._left.get(image)) is None or left.before == image_ref:
                     continue
                 record = verification.merged(self._known.pulled.get(image_ref), image_ref, "", None, time.time())
-                if record is not self._known.pulled.get(image_ref):
-                    self._known.pulled[image_ref] = record
-                    await self._write(self._records.write_pulled, record)
-                await self._settled(image)
-        for image in [image for image, left in self._left.items() if left.until <= time.monotonic()]:
+                if await self._put(record):
+                    await self._settled(image)
+                else:
+                    waiting.add(image)
+        now = time.monotonic()
+        for image in [image for image, left in self._left.items() if left.until <= now and image not in waiting]:
             await self._settled(image)
 
     async def _settled(self, image: str) -> None:
@@ -277,24 +323,44 @@ class Ledger:
         gone = [ref for ref, one in self._known.pulled.items() if verification.is_unknown(one, ids, looked)]
         for image_ref in gone:
             del self._known.pulled[image_ref]
+            self._unwritten.discard(image_ref)
             await self._write(self._records.delete_pulled, image_ref)
 
-    async def _note(self, image_ref: str, ref: Reference, allowed: PullCredentials) -> None:
+    async def _note(self, image_ref: str, ref: Reference, allowed: PullCredentials) -> bool:
+        """Add credentials to an image's record. False: it is not on disk."""
         before = self._known.pulled.get(image_ref)
-        after = verification.merged(before, image_ref, ref.repository, allowed, time.time())
-        if after is not before:
-            self._known.pulled[image_ref] = after
-            self._known.broken.pop(file_name(image_ref), None)
-            await self._write(self._records.write_pulled, after)
+        return await self._put(verification.merged(before, image_ref, ref.repository, allowed, time.time()))
 
-    async def _write(self, act: Callable[[Any], T], what: Any) -> T | None:
-        """The result of `act`; None when it failed."""
-        done = None
+    async def _put(self, record: PulledRecord) -> bool:
+        """Put a record in place, and write it if it is not on disk as it is. False: it could not be written."""
+        image_ref = record.image_ref
+        if record is not self._known.pulled.get(image_ref):
+            self._known.pulled[image_ref] = record
+            self._known.broken.pop(file_name(image_ref), None)
+            self._unwritten.add(image_ref)
+        if image_ref not in self._unwritten:
+            return True
+        if not await self._write(self._records.write_pulled, record):
+            return False
+        if self._known.pulled.get(image_ref) is record:
+            self._unwritten.discard(image_ref)
+        return True
+
+    async def _write(self, act: Callable[[Any], object], what: Any) -> bool:
+        """Run `act`, and log its failure. False: it failed."""
         try:
-            async with self._lock:
-                done = await self._actor.blocking(DISK_S, act, what)
+            await self._on_disk(act, what)
         except (OSError, AskTimeout) as error:
             log.error("cannot write the record of a pulled image: %s; its credentials may be verified again", error)
+            return False
+        finally:
+            self._count()
+        return True
+
+    async def _on_disk(self, act: Callable[[Any], T], what: Any) -> T:
+        async with self._lock:
+            return await self._actor.blocking(DISK_S, act, what)
+
+    def _count(self) -> None:
         metrics.PULLED_RECORDS.set(len(self._known.pulled))
         metrics.PULL_INTENTS.set(len(self._known.intents))
-        return done

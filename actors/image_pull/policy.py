@@ -177,6 +177,11 @@ def never_message(image: str) -> str:
     return f'Container image "{image}" is not present with pull policy of Never'
 
 
+def not_recorded(image: str, error: object) -> str:
+    """The message of a pull that did not start since its intent could not be written."""
+    return f'Failed to record image pull intent for container image "{image}": {error}'
+
+
 def without_ref(image: str) -> str:
     """The error of a pull for which the runtime names no image."""
     return f'imageRef of image "{image}" is not set'

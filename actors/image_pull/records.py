@@ -86,10 +86,15 @@ class Records:
     def _write(self, directory: str, key: str, what: PullIntent | PulledRecord) -> None:
         path = f"{directory}/{file_name(key)}"
         os.makedirs(directory, 0o700, exist_ok=True)
-        fd = os.open(path + _TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
-        with os.fdopen(fd, "wb") as file:
-            file.write(msgspec.json.encode(what))
-        os.rename(path + _TEMPORARY, path)
+        try:
+            fd = os.open(path + _TEMPORARY, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            with os.fdopen(fd, "wb") as file:
+                file.write(msgspec.json.encode(what))
+            os.rename(path + _TEMPORARY, path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(path + _TEMPORARY)
+            raise
 
 
 def file_name(key: str) -> str:

@@ -139,11 +139,12 @@ def _allows(pattern: str, repository: str) -> bool:
 def matching_secret(record: PulledRecord, repository: str, secrets: Iterable[PullSecret]) -> PullSecret | None:
     """The first of the pod's Secrets that is in the record, by name or by content; None without any.
 
-    A recorded Secret with new content counts, since its writers are trusted with it.
+    A recorded Secret with new content counts, since its writers are trusted with it. In a record with MOST_SECRETS only
+    the content counts, as in the kubelet: new content would not be recorded.
     """
     known = record.credential_mapping.get(repository, PullCredentials()).kubernetes_secrets
     hashes = {one.credential_hash for one in known if one.credential_hash}
-    places = {one.where for one in known}
+    places = {one.where for one in known} if len(known) < MOST_SECRETS else frozenset()
     return next((one for one in secrets if one.credential_hash in hashes or one.where in places), None)
 
 
@@ -191,11 +192,12 @@ def pull_credentials(
 ) -> PullCredentials:
     """Credentials to record for a pull with `used`.
 
-    `secrets`: content of the pod's Secrets; `accounts`: credentials that only the pod's service account has.
+    `secrets`: content of the pod's Secrets, in the pod's order: the first with this content was tried. `accounts`:
+    credentials that only the pod's service account has.
     """
-    found = tuple(sorted(one for one, held in secrets.items() if held == used))
-    if found:
-        return PullCredentials(kubernetes_secrets=found[:1])
+    found = next((one for one, held in secrets.items() if held == used), None)
+    if found is not None:
+        return PullCredentials(kubernetes_secrets=(found,))
     account = accounts.get(used) if used is not None else None
     if account is not None:
         return PullCredentials(kubernetes_service_accounts=(account,))

@@ -122,7 +122,8 @@ class Pleg(Actor):
     def cancel_pull(self, message: CancelPull) -> None:
         """Cancel calls of PullImage. Their requests are decoded only here: that is rare."""
         for call, content in list(self._pulls.items()):
-            if _pulled_for(content) == (message.image, message.pod_uid):
+            image, pod_uid = _pulled_for(content)
+            if image == message.image and message.pod_uid in (None, pod_uid):
                 call.cancel()
 
     # Processes

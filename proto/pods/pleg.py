@@ -65,12 +65,15 @@ class CallRuntime(Request[RuntimeAnswer], frozen=True, kw_only=True):
 
 
 class CancelPull(Message, frozen=True, kw_only=True):
-    """From image_pull: cancel PullImage calls of this image and sandbox. Their asks are refused: Canceled.
+    """From image_pull: cancel PullImage calls of this image. Their asks are refused: Canceled.
 
     A repeat is harmless. After a loss the pull goes on, as far as the runtime gets.
     """
 
     image: str
     """Name in the call's ImageSpec."""
-    pod_uid: str
-    """UID in the call's PodSandboxConfig; empty for a call without one."""
+    pod_uid: str | None
+    """UID in the call's PodSandboxConfig; empty for a call without one. None: the calls for each sandbox.
+
+    With None image_pull ends a pull of its earlier process, whose sandbox it does not know.
+    """

@@ -115,6 +115,16 @@ def _pair() -> tuple[int, ...]:
     return tuple(end.detach() for end in socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM))
 
 
+def _preloaded(settings: Settings, specs: Iterable[ChildSpec], child_entry: str) -> tuple[str, ...]:
+    """The modules that the forkserver imports once for all its children: the actors' own, and what most of them use."""
+    modules: tuple[str, ...] = (*COMMON, child_entry.partition(":")[0])
+    if child_entry == CHILD_ENTRY:
+        modules += tuple(f"actors.{spec.name}.actor" for spec in specs)
+        modules += IN_A_CLUSTER if settings.kubeconfig else ()
+        modules += WITH_TRACING if settings.tracing_endpoint else ()
+    return modules
+
+
 class Daemon:
     """The loop and its parts. Needs a run directory that is locked by this process."""
 
@@ -146,16 +156,11 @@ class Daemon:
         self.incarnation = self._incarnation_of("supervisor") + 1
         become_subreaper()
         self._poller = zmq.Poller()
-        preload: tuple[str, ...] = (*COMMON, child_entry.partition(":")[0])
-        if child_entry == CHILD_ENTRY:
-            preload += tuple(f"actors.{spec.name}.actor" for spec in specs)
-            preload += IN_A_CLUSTER if settings.kubeconfig else ()
-            preload += WITH_TRACING if settings.tracing_endpoint else ()
         self.listeners = taken.listeners if taken is not None else _pair()
         # Before the ZeroMQ context: a fork must not copy its threads and sockets.
         self.forkserver = ForkserverManager(
             settings,
-            preload,
+            _preloaded(settings, specs, child_entry),
             child_entry,
             self._poller,
             self._incarnation_of("forkserver"),

@@ -11,15 +11,16 @@ from typing import Any
 import msgspec
 import pytest
 
-from actors.image_pull import providers
-from actors.image_pull.providers import Account, Answer, Cache, Credentials, PluginError
+from actors.image_pull.credentials import providers
+from actors.image_pull.credentials.providers import Account, Answer, Cache, Credentials, PluginError
 from actors.image_pull.verification import PullServiceAccount
 from proto.pods.objects import ApiObject, GetObjects, GetToken, Objects, Token
 from proto.schema.credential_provider import CredentialProvider, TokenAttributes
 from proto.wire.message import Message
 from tests.harness import ActorProcess, actor_process
 from tests.image_pull.fake import FakeImages
-from tests.image_pull.test_actor import PRIVATE, counts, ensure, records, refused
+from tests.image_pull.test_actor import counts, ensure, refused
+from tests.image_pull.test_credentials import PRIVATE, records
 from tests.image_pull.test_providers import PROVIDER, config
 
 ROLE = "example.com/role"

@@ -6,13 +6,16 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import grpc
 import pytest
 
 from proto.node.image_pull import DropPulls
+from proto.pods.pleg import CancelPull
 from proto.wire.errors import Refused
 from tests.harness import ActorProcess, wait_for
 from tests.image_pull.fake import FakeImages
-from tests.image_pull.test_actor import PRIVATE, of_pod, records, refused, with_secrets
+from tests.image_pull.test_actor import refused
+from tests.image_pull.test_credentials import INVALID, PRIVATE, of_pod, records, with_secrets
 
 SOON = """
 from actors.image_pull import actor, ledger, policy
@@ -65,6 +68,44 @@ def test_failed_pull_of_another_pod_does_not_open_the_image_of_an_interrupted_on
         assert [one["credentialMapping"] for one in records(actor, "pulled")] == [{}]
         assert refused(actor, of_pod("e"))[0] == "ErrImagePull"
         assert actor.ask(of_pod("b", "good")).pulled
+
+
+def test_failed_pull_ends_the_wait_for_an_interrupted_one(images: FakeImages) -> None:
+    """As in the kubelet a failed pull removes the intent; here the earlier pull is cancelled and has time to end."""
+    with guarded(images, arrives_s=0.2) as actor, ThreadPoolExecutor(1) as pool:
+        with_secrets(actor, good="right")
+        gate = images.hold(PRIVATE)
+        lost = pool.submit(actor.ask, of_pod("a", "good"), 3.0)
+        wait_for(lambda: images.calls["PullImage", PRIVATE])
+        actor.kill()
+        images.failures[PRIVATE] = (grpc.StatusCode.UNAVAILABLE, "no route to host")
+        gate.set()
+        actor.start()
+        with pytest.raises(AssertionError):
+            lost.result()
+        del images.failures[PRIVATE]
+        assert refused(actor, of_pod("c"))[0] == "ErrImagePull"
+        wait_for(lambda: not records(actor, "pulling"), what="the intent goes")
+        assert actor.peers["pleg"].of(CancelPull) == [CancelPull(image=PRIVATE, pod_uid=None)]
+        images.add(PRIVATE)
+        assert not actor.ask(of_pod("d")).pulled, "it was preloaded"
+        assert records(actor, "pulled") == []
+
+
+def test_interrupted_pull_goes_on_while_another_pulls_its_image(images: FakeImages) -> None:
+    with guarded(images) as actor, ThreadPoolExecutor(1) as pool:
+        with_secrets(actor, good="right")
+        images.list_gate.clear()
+        interrupted(actor, images)
+        gate = images.gates[PRIVATE]
+        gate.clear()
+        pulling = pool.submit(actor.ask, of_pod("b", "good", policy="Always"))
+        wait_for(lambda: images.calls["PullImage", PRIVATE] == 2, what="a pull with other credentials")
+        with_secrets(actor, good="right", invalid=INVALID)
+        assert refused(actor, of_pod("c", "invalid", policy="Always"))[0] == "ErrImagePull"
+        gate.set()
+        assert pulling.result(30).pulled
+        assert actor.peers["pleg"].of(CancelPull) == []
 
 
 def test_image_of_an_interrupted_pull_is_settled_while_it_is_pulled_again(images: FakeImages) -> None:

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.image_pull import exec_provider, providers
-from actors.image_pull.providers import Answer, Cache, PluginError, PluginRunError
+from actors.image_pull.credentials import exec_provider, providers
+from actors.image_pull.credentials.providers import Answer, Cache, PluginError, PluginRunError
 from proto.schema.credential_provider import CredentialProvider, ExecEnvVar, ProviderConfigError, load, pattern_problem
 from tests.harness import Stalls, alive, wait_for
 

@@ -280,17 +280,41 @@ def test_process_of_another_owner_is_no_end(pleg: ActorProcess) -> None:
         cgroup.rmdir()
 
 
+def pull_call(image: str, pod: str) -> CallRuntime:
+    metadata = pb.PodSandboxMetadata(name=pod, namespace="default", uid=pod)
+    request = pb.PullImageRequest(
+        image=pb.ImageSpec(image=image), sandbox_config=pb.PodSandboxConfig(metadata=metadata)
+    )
+    return CallRuntime(rpc="PullImage", request=request.SerializeToString(), timeout_s=60.0)
+
+
+def test_pulls_of_an_image_are_cancelled_for_all_sandboxes(tmp_path: Path) -> None:
+    images = FakeImages(tmp_path / "cri.sock")
+    gates = {name: images.hold(name) for name in ("a:1", "b:1")}
+    with (
+        contextlib.closing(images),
+        actor_process("pleg", peers=("pod_workers",), container_runtime_endpoint=images.endpoint) as actor,
+        ThreadPoolExecutor(3) as pool,
+    ):
+        calls = (pull_call("a:1", "x"), pull_call("a:1", ""), pull_call("b:1", "x"))
+        one, without_sandbox, of_another_image = (pool.submit(actor.ask, call, 60.0) for call in calls)
+        wait_for(lambda: len(images.pulls) == 3, what="three pulls")
+        actor.tell(CancelPull(image="a:1", pod_uid=None))
+        for cancelled in (one, without_sandbox):
+            with pytest.raises(Refused) as caught:
+                cancelled.result(30)
+            assert caught.value.reason == "Canceled"
+        for gate in gates.values():
+            gate.set()
+        assert of_another_image.result(30).response
+
+
 def test_cancelled_pull_ends_in_the_runtime_and_others_go_on(tmp_path: Path) -> None:
     images = FakeImages(tmp_path / "cri.sock")
     gates = {name: images.hold(name) for name in ("a:1", "b:1")}
 
     def pull(image: str, pod: str) -> Future[Any]:
-        metadata = pb.PodSandboxMetadata(name=pod, namespace="default", uid=pod)
-        request = pb.PullImageRequest(
-            image=pb.ImageSpec(image=image), sandbox_config=pb.PodSandboxConfig(metadata=metadata)
-        )
-        call = CallRuntime(rpc="PullImage", request=request.SerializeToString(), timeout_s=60.0)
-        return pool.submit(actor.ask, call, 60.0)
+        return pool.submit(actor.ask, pull_call(image, pod), 60.0)
 
     with (
         contextlib.closing(images),

@@ -18,7 +18,8 @@ from actors._net.probing.http import BadResponse, Exchange, judge, redirect_of
 from actors._net.probing.outcome import MAX_BODY_BYTES
 from actors._net.probing.target import Url
 from actors.config.sources import api_policy
-from actors.image_pull import keyring, providers
+from actors.image_pull import keyring
+from actors.image_pull.credentials import providers
 from actors.objects.api.resources import RESOURCES, api_object
 from actors.runtime.images.errors import ImageError
 from actors.runtime.images.limits import Limits

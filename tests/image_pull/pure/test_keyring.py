@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from actors.image_pull import credentials, keyring, verification
+from actors.image_pull import keyring, verification
+from actors.image_pull.credentials import sources
 from actors.image_pull.keyring import Credentials, Keyring, KeyringError
 from proto.pods.objects import ApiObject, ObjectRef
 
@@ -149,12 +150,12 @@ LATIN = {"auth": base64.b64encode("u:für".encode("latin-1")).decode()}
 def test_other_registries_stay_beside_an_entry_that_is_not_utf8() -> None:
     entries = {"r.io": LATIN, "q.io": {"auth": b64("u:für")}}
     ref, found = secret("a", *keyring.DOCKER_CONFIG_JSON, json.dumps({"auths": entries}))
-    ring = credentials.of_secrets([ref], {ref: found})
+    ring = sources.of_secrets([ref], {ref: found})
     assert ring.lookup("q.io/x") == [("u", "für")]
     (odd,) = ring.lookup("r.io/x")
     assert not odd.is_utf8
     assert Credentials("u", "für").is_utf8
-    (held,) = credentials.held_by([ref], {ref: found}, "r.io/x")
+    (held,) = sources.held_by([ref], {ref: found}, "r.io/x")
     other = keyring.docker_cfg(json.dumps({"r.io": {"auth": base64.b64encode(b"u:f\xfdr").decode()}}).encode())
     assert held.credential_hash != verification.credential_hash(other["r.io"])
 
@@ -174,9 +175,9 @@ def test_the_pods_secrets_in_their_order() -> None:
         ]
     )
     refs = [ObjectRef(kind="Secret", namespace="ns", name=name) for name in ("b", "c", "none", "a")]
-    assert [one.username for one in credentials.of_secrets(refs, found).lookup("r.io/x")] == ["b", "a"]
+    assert [one.username for one in sources.of_secrets(refs, found).lookup("r.io/x")] == ["b", "a"]
     with pytest.raises(KeyringError, match=r"^cannot use pull secret ns/d: not JSON$"):
-        credentials.of_secrets([ObjectRef(kind="Secret", namespace="ns", name="d")], found)
+        sources.of_secrets([ObjectRef(kind="Secret", namespace="ns", name="d")], found)
 
 
 def test_the_first_of_the_nodes_files_counts(tmp_path: Path) -> None:
@@ -185,7 +186,7 @@ def test_the_first_of_the_nodes_files_counts(tmp_path: Path) -> None:
     root.mkdir()
 
     def users() -> list[str]:
-        return [one.username for one in credentials.of_node(str(root), str(home)).lookup("r.io/x")]
+        return [one.username for one in sources.of_node(str(root), str(home)).lookup("r.io/x")]
 
     assert users() == []
     (home / ".dockercfg").write_text('{"r.io": {"username": "cfg", "password": "p"}}')
@@ -218,8 +219,8 @@ def test_hostile_keys_take_no_time(registries: list[str]) -> None:
     content = json.dumps({"auths": dict.fromkeys(registries, ENTRY)})
     ref, held = secret("a", *keyring.DOCKER_CONFIG_JSON, content)
     began = time.process_time()
-    assert credentials.of_secrets([ref], {ref: held}).lookup("a" * 240 + ".io/x") == []
-    assert credentials.held_by([ref], {ref: held}, "a" * 240 + ".io/x") == {}
+    assert sources.of_secrets([ref], {ref: held}).lookup("a" * 240 + ".io/x") == []
+    assert sources.held_by([ref], {ref: held}, "a" * 240 + ".io/x") == {}
     assert time.process_time() - began < SECONDS
 
 
@@ -229,7 +230,7 @@ def test_entries_over_the_bound_are_warned_of(caplog: pytest.LogCaptureFixture) 
         content = json.dumps({"auths": dict.fromkeys(registries[:count], ENTRY)})
         ref, held = secret("a", *keyring.DOCKER_CONFIG_JSON, content)
         caplog.clear()
-        ring = credentials.of_secrets([ref], {ref: held})
+        ring = sources.of_secrets([ref], {ref: held})
         assert [ring.lookup(f"{one}/x") != [] for one in registries[-2:]] == [True, False]
         assert [one[: len(words[0])] for one in caplog.messages] == words
 

@@ -123,6 +123,24 @@ def test_secret_matches_a_record_by_name_or_content(own: PullSecret, opens: bool
     assert (matching_secret(record(BY_SECRET), REPOSITORY, [own]) == own) is opens
 
 
+def test_changed_secret_matches_no_record_that_takes_no_more() -> None:
+    """As in the kubelet: the new content would not be recorded."""
+    full = tuple(secret(f"s{number}", f"x{number}") for number in range(verification.MOST_SECRETS))
+    nearly, known = (
+        record(PullCredentials(kubernetes_secrets=full[1:])),
+        record(PullCredentials(kubernetes_secrets=full)),
+    )
+    assert matching_secret(nearly, REPOSITORY, [secret("s1", "new")]) == secret("s1", "new")
+    assert matching_secret(known, REPOSITORY, [secret("s1", "new")]) is None
+    assert matching_secret(known, REPOSITORY, [secret("s1", "x1")]) == secret("s1", "x1")
+
+
+def test_first_secret_of_the_pod_with_used_content_is_recorded() -> None:
+    used, other = Credentials("u", "p"), Credentials("v", "q")
+    held = {secret("c"): other, secret("b"): used, secret("a"): used}
+    assert verification.pull_credentials(used, held, {}) == PullCredentials(kubernetes_secrets=(secret("b"),))
+
+
 def test_merged_secrets_add_up_and_node_access_replaces_them() -> None:
     first = record(BY_SECRET)
     same = merged(first, "sha256:1", REPOSITORY, BY_SECRET, NOW + 60)
@@ -202,6 +220,14 @@ def test_records_that_cannot_be_read_are_told_from_missing_ones(tmp_path: Path) 
     assert records.write_intent("empty") is False
     loaded = records.load()
     assert (loaded.intents, loaded.pulled, set(loaded.broken), loaded.unread) == (set(), {}, names, True)
+
+
+def test_failed_write_leaves_no_temporary_file(tmp_path: Path) -> None:
+    records, pulled = Records(str(tmp_path)), tmp_path / "image_manager/pulled"
+    (pulled / file_name("sha256:1")).mkdir(parents=True)
+    with pytest.raises(IsADirectoryError):
+        records.write_pulled(record(BY_SECRET))
+    assert [one.name for one in pulled.iterdir()] == [file_name("sha256:1")]
 
 
 IMAGE = f"{REPOSITORY}:1"

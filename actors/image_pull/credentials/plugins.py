@@ -11,9 +11,9 @@ from actors._base import Actor, Task, gather
 from actors._metrics import kubelet as metrics
 from actors._objects.fetch import fetch
 from actors._objects.peer import objects_of
-from actors.image_pull import exec_provider, providers
+from actors.image_pull.credentials import exec_provider, providers
+from actors.image_pull.credentials.providers import Account, Answer, PluginError, PluginRunError
 from actors.image_pull.keyring import MOST_ENTRIES, Credentials, Entries, Keyring, has_more
-from actors.image_pull.providers import Account, Answer, PluginError, PluginRunError
 from actors.image_pull.verification import PullServiceAccount
 from proto.pods.objects import GetToken, ObjectRef
 from proto.schema import credential_provider

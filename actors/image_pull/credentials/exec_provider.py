@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from actors.image_pull import providers
-from actors.image_pull.providers import Account, Answer, PluginRunError
+from actors.image_pull.credentials import providers
+from actors.image_pull.credentials.providers import Account, Answer, PluginRunError
 from proto.common.machine import program
 from proto.common.machine.program import OutputTooLongError
 from proto.schema.credential_provider import CredentialProvider
