@@ -21,7 +21,8 @@ from tests.runtime.critest.critest import CALL_S, Critest, Pod, pod_config, refu
 from tests.runtime.inside import PROCESSES
 from tests.runtime.instance import EmbeddedInstance, wait_for
 from tests.runtime.streaming.clients import SpdySession
-from tests.runtime.streaming.test_streaming import V4, Forward
+from tests.runtime.streaming.test_port_forward import Forward
+from tests.runtime.streaming.test_streaming import V4
 
 NOBODY = str(uuid.uuid4())
 

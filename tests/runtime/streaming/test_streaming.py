@@ -1,4 +1,4 @@
-"""Exec, attach and port-forward of the embedded runtime: all protocols, and clients and runtimes that vanish."""
+"""Exec of the embedded runtime: all protocols, URLs that are valid once, and clients and runtimes that vanish."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import fcntl
 import hashlib
 import json
 import os
-import re
 import secrets
 import socket
 import struct
@@ -28,20 +27,18 @@ from actors._cri.errors import CriError
 from actors._net import client_watchdog
 from actors._net.loop import Loop
 from actors._net.stream import Stream
-from actors._net.streaming.spdy import Accepted, Data, Session
 from actors.runtime.streaming import server as streaming
 from actors.runtime.streaming.execution import copy_size
 from actors.runtime.streaming.policy import EXEC, SessionRequest
 from actors.runtime.streaming.remotecommand import Channels
 from actors.runtime.streaming.server import StreamingServer
 from proto.cri import api_pb2 as pb
-from supervisor.cli.streams.transport.connection import Connection, StreamingError
+from supervisor.cli.streams.transport.connection import StreamingError
 from supervisor.cli.streams.transport.remote import exit_code_of
-from tests.containerd.images import PYTHON, python
 from tests.containerd.pods import container_config
 from tests.harness import Stalls
-from tests.runtime.containers.test_containers import start, status, wait_exited
-from tests.runtime.inside import LISTENING, PROCESSES, SERVERS, listens
+from tests.runtime.containers.test_containers import start, status
+from tests.runtime.inside import PROCESSES
 from tests.runtime.instance import EmbeddedInstance, wait_for
 from tests.runtime.streaming.clients import SpdySession, WebSocketSession
 
@@ -64,6 +61,10 @@ def cri(embedded: EmbeddedInstance) -> Cri:
 def exec_url(cri: Cri, container: str, script: str, *, stdin: bool = False, tty: bool = False) -> str:
     told = cri.exec(container, ["sh", "-c", script], stdin=stdin, stdout=True, stderr=not tty, tty=tty)
     return str(told.result())
+
+
+def attach_url(cri: Cri, container: str, *, stdin: bool = False, tty: bool = False) -> str:
+    return str(cri.attach(container, stdin=stdin, stdout=True, stderr=not tty, tty=tty).result())
 
 
 def processes(cri: Cri, container: str, word: str) -> int:
@@ -343,279 +344,6 @@ def test_unknown_protocol_is_refused(cri: Cri, pod: tuple[str, str]) -> None:
     key = ("Sec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==", "Sec-WebSocket-Version: 13")
     asked = ("Connection: Upgrade", "Upgrade: websocket", *key, "Sec-WebSocket-Protocol: v9.channel.k8s.io")
     assert "400" in ask(exec_url(cri, pod[1], "true"), *asked, method="GET")
-
-
-# Attach
-
-
-def attach_url(cri: Cri, container: str, *, stdin: bool = False, tty: bool = False) -> str:
-    return str(cri.attach(container, stdin=stdin, stdout=True, stderr=not tty, tty=tty).result())
-
-
-ECHO = "while read line; do echo got $line; echo heard $line >&2; done; echo end"
-
-
-def test_two_attached_clients_and_the_log_get_the_output(cri: Cri, tmp_path: Path, pod: tuple[str, str]) -> None:
-    config = container_config(["sh", "-c", ECHO], log_path="0.log")
-    config.stdin = True
-    _, container = start(cri, "attached", config, log_directory=str(tmp_path))
-    sessions = []
-    for number in range(2):
-        session = SpdySession(attach_url(cri, container, stdin=True), V4, "stdin", "stdout", "stderr")
-        session.send("stdin", b"hello %d\n" % number)  # input is passed on once the output is attached
-        session.wait(lambda session=session, number=number: b"heard hello %d\n" % number in session.said["stderr"])
-        sessions.append(session)
-    for number, session in enumerate(sessions):
-        session.send("stdin", b"line %d\n" % number)
-        for other in sessions:
-            other.wait(lambda other=other, number=number: b"heard line %d\n" % number in other.said["stderr"])
-    sessions[0].close()
-    again = WebSocketSession(attach_url(cri, container, stdin=True), V5)
-    again.send("stdin", b"more\n")  # without stdinOnce the input stays open
-    again.wait(lambda: b"got more\n" in again.said["stdout"])
-    sessions[1].wait(lambda: b"got more\n" in sessions[1].said["stdout"])
-    assert sessions[1].said["stdout"] == b"got hello 1\ngot line 0\ngot line 1\ngot more\n"
-    cri.stop_container(container, 0).result()
-    assert exit_code_of(sessions[1].finish()["error"]) == 0
-    assert exit_code_of(again.finish()["error"]) == 0
-    logged = [line.split(" ", 3)[1:] for line in (tmp_path / "0.log").read_text().splitlines()]
-    said = ["got hello 0", "got hello 1", "got line 0", "got line 1", "got more"]
-    assert [text for stream, _, text in logged if stream == "stdout"] == said
-
-
-@pytest.mark.parametrize("by_leaving", [False, True])
-def test_stdin_once_ends_with_the_first_client(
-    cri: Cri, tmp_path: Path, pod: tuple[str, str], by_leaving: bool
-) -> None:
-    config = container_config(["sh", "-c", ECHO], log_path="0.log")
-    config.stdin = config.stdin_once = True
-    _, container = start(cri, f"once{int(by_leaving)}", config, log_directory=str(tmp_path))
-    session = SpdySession(attach_url(cri, container, stdin=True), V4, "stdin", "stdout", "stderr")
-    session.send("stdin", b"one\n", end=not by_leaving)
-    session.wait(lambda: b"got one\n" in session.said["stdout"])
-    if by_leaving:
-        session.close()
-    else:
-        assert session.finish()["stdout"] == b"got one\nend\n"
-    assert wait_exited(cri, container).exit_code == 0
-    assert " stdout F end\n" in (tmp_path / "0.log").read_text()
-
-
-@pytest.mark.parametrize("tty", [False, True])
-@pytest.mark.parametrize("by", ["spdy", "websocket"])
-def test_session_ends_with_its_input_container_runs_on(cri: Cri, pod: tuple[str, str], by: str, tty: bool) -> None:
-    """As `kubectl run --attach --stdin --leave-stdin-open` expects it."""
-    config = container_config(["sh", "-c", ECHO])
-    config.stdin, config.tty, config.stdin_once = True, tty, tty
-    _, container = start(cri, f"open-{by}{int(tty)}", config)
-    for line in (b"one", b"two"):
-        url = attach_url(cri, container, stdin=True, tty=tty)
-        session: Any
-        if by == "spdy":
-            session = SpdySession(url, V4, "stdin", "stdout", "resize" if tty else "stderr")
-        else:
-            session = WebSocketSession(url, V5)
-        session.send("stdin", line + b"\n")
-        # A loaded machine may take longer for the answer than the session lasts after its input.
-        session.wait(lambda session=session, line=line: b"got " + line in session.said["stdout"])
-        if by == "spdy":
-            session.send("stdin", b"", end=True)
-        else:
-            session.raw(bytes((255, 0)))
-        assert exit_code_of(bytes(session.finish()["error"])) == 0
-    assert status(cri, container).state == pb.CONTAINER_RUNNING
-    cri.stop_container(container, 0).result()
-
-
-def test_attached_terminal_takes_input_and_sizes(cri: Cri, pod: tuple[str, str]) -> None:
-    config = container_config(["sh"])
-    config.stdin = config.tty = True
-    _, container = start(cri, "typed", config)
-    session = SpdySession(attach_url(cri, container, stdin=True, tty=True), V4, "stdin", "stdout", "resize")
-    session.send("resize", b'{"Width":101,"Height":31}\n')
-    session.send("stdin", b"stty size\n")
-    session.wait(lambda: b"31 101" in session.said["stdout"])
-    session.send("stdin", b"exit 3\n")
-    assert exit_code_of(session.finish()["error"]) == 0
-    assert wait_exited(cri, container).exit_code == 3
-
-
-def test_slow_client_gets_all_and_vanished_one_blocks_none(cri: Cri, tmp_path: Path, pod: tuple[str, str]) -> None:
-    lines = "i=0; while test $i -lt 20000; do i=$((i+1)); echo line $i of many that are not short; done"
-    script = f"read one; read other; {lines}"
-    config = container_config(["sh", "-c", script], log_path="0.log")
-    config.stdin = True
-    _, container = start(cri, "fast", config, log_directory=str(tmp_path))
-    slow, leaver = (SpdySession(attach_url(cri, container, stdin=True), V4, "stdin", "stdout", "stderr") for _ in "12")
-    for session in (slow, leaver):
-        session.send("stdin", b"go\n")  # input is passed on once the output is attached
-    slow.wait(lambda: slow.connection.waiting == 0)
-    leaver.wait(lambda: len(leaver.said["stdout"]) > 0)
-    time.sleep(1)
-    leaver.close()
-    said = slow.finish()["stdout"]
-    assert [int(line.split()[1]) for line in said.splitlines()] == list(range(1, 20001))
-    wait_exited(cri, container)
-    assert len((tmp_path / "0.log").read_text().splitlines()) == 20000
-
-
-def test_container_continues_when_clients_are_cut_off(
-    embedded: EmbeddedInstance, cri: Cri, tmp_path: Path, pod: tuple[str, str]
-) -> None:
-    script = "i=0; while test ! -e /data/end; do i=$((i+1)); echo line $i; sleep 0.01; done; exit 9"
-    config = container_config(["sh", "-c", script], log_path="0.log")
-    config.mounts.append(pb.Mount(container_path="/data", host_path=str(tmp_path)))
-    _, container = start(cri, "cut", config, log_directory=str(tmp_path))
-    session = SpdySession(attach_url(cri, container), V4, "stdout", "stderr")
-    session.wait(lambda: b"line" in session.said["stdout"])
-    embedded.kill()
-    session.wait(lambda: session.over)
-    session.close()
-    embedded.start()
-    again = SpdySession(attach_url(cri, container), V4, "stdout", "stderr")
-    again.wait(lambda: b"line" in again.said["stdout"])
-    (tmp_path / "end").touch()
-    again.finish()
-    assert wait_exited(cri, container).exit_code == 9
-    numbers = [int(line.rsplit(" ", 1)[1]) for line in (tmp_path / "0.log").read_text().splitlines()]
-    assert numbers == list(range(1, len(numbers) + 1))
-
-
-# Port-forward
-
-
-@pytest.fixture(scope="module")
-def listening(embedded: EmbeddedInstance) -> Iterator[str]:
-    """A sandbox in whose network port 80 echoes, and 81 sends many bytes and closes."""
-    embedded.import_images([python()])
-    sandbox, container = start(embedded.cri, "ports", container_config(SERVERS, image=PYTHON))
-
-    def ready() -> bool:
-        told = embedded.cri.exec_sync(container, LISTENING, 20).result().stdout.decode()
-        return listens(told, 80) and listens(told, 81)
-
-    wait_for(ready)
-    yield sandbox
-    embedded.cri.remove_pod_sandbox(sandbox).result()
-
-
-class Forward:
-    """A port-forward session over SPDY."""
-
-    def __init__(self, url: str) -> None:
-        self.connection = Connection(url, "portforward.k8s.io")
-        self.said: dict[int, bytes] = {}
-        self.ended: set[int] = set()
-        self.requests = 0
-
-    def connect(self, port: int, *, named: bool = True) -> tuple[int, int]:
-        self.requests += 1
-        told = {"port": str(port)} | ({"requestid": str(self.requests)} if named else {})
-        error = self.connection.open({"streamtype": "error", **told})
-        self.connection.write(error, b"", end=True)
-        data = self.connection.open({"streamtype": "data", **told})
-        self.said |= {error: b"", data: b""}
-        return data, error
-
-    def wait(self, ready: Any) -> None:
-        deadline = time.monotonic() + 60
-        while not ready() and time.monotonic() < deadline:
-            self.connection.flush()
-            for event in self.connection.read() or ():
-                if isinstance(event, Data):
-                    self.said[event.stream] += event.content
-                    if event.end:
-                        self.ended.add(event.stream)
-            time.sleep(0.002)
-        assert ready()
-
-
-@pytest.mark.needs("mounts", "networks")
-def test_forwarded_connections_are_independent(cri: Cri, listening: str) -> None:
-    forward = Forward(cri.port_forward(listening).result())
-    with closing(forward.connection):
-        pairs = [forward.connect(80, named=number % 2 == 0) for number in range(50)]
-        for data, _ in pairs:
-            forward.connection.write(data, b"hello %d" % data)
-        forward.wait(lambda: all(forward.said[data] == b"hello %d" % data for data, _ in pairs))
-        for data, _ in pairs:
-            forward.connection.write(data, b" and bye", end=True)
-        forward.wait(lambda: all({data, error} <= forward.ended for data, error in pairs))
-        assert all(forward.said[data] == b"hello %d and bye" % data for data, _ in pairs)
-        much, error = forward.connect(81)
-        forward.wait(lambda: {much, error} <= forward.ended)
-        assert (len(forward.said[much]), forward.said[error]) == (3_000_000, b"")
-
-
-@pytest.mark.needs("mounts", "networks")
-def test_reset_connection_leaves_the_others_frames_whole(cri: Cri, listening: str) -> None:
-    """kubectl resets a stream when its own client leaves, such as a browser during a download."""
-    forward = Forward(cri.port_forward(listening).result())
-    with closing(forward.connection):
-        downloads = [forward.connect(81)[0] for _ in range(5)]
-        seen, since = -1, time.monotonic()
-
-        def stalled() -> bool:
-            nonlocal seen, since
-            count = fcntl.ioctl(forward.connection.fileno(), termios.FIONREAD, bytes(4))
-            if (now := int.from_bytes(count, sys.byteorder)) != seen:
-                seen, since = now, time.monotonic()
-            return seen > 0 and time.monotonic() - since > 0.5
-
-        wait_for(stalled)  # the runtime is in the middle of a frame
-        for data in downloads:
-            forward.connection.reset(data)
-        good, _ = forward.connect(80)
-        forward.connection.write(good, b"still there")
-        forward.wait(lambda: forward.said[good] == b"still there")
-        assert any(len(forward.said[data]) < 3_000_000 for data in downloads)
-
-
-@pytest.mark.needs("mounts", "networks")
-def test_closed_port_is_an_error_of_its_connection_only(cri: Cri, listening: str) -> None:
-    forward = Forward(cri.port_forward(listening).result())
-    with closing(forward.connection):
-        good, _ = forward.connect(80)
-        _, error = forward.connect(9)
-        forward.wait(lambda: error in forward.ended)
-        assert re.search(rb"error forwarding port 9 .*: cannot connect|refused", forward.said[error])
-        forward.connection.write(good, b"still there")
-        forward.wait(lambda: forward.said[good] == b"still there")
-
-
-@pytest.mark.needs("mounts", "networks")
-def test_ports_by_websocket(cri: Cri, listening: str) -> None:
-    session = WebSocketSession(cri.port_forward(listening, [80, 9]).result(), V4)
-    with closing(session):
-        session.wait(lambda: len(session.whole) >= 4)
-        assert sorted(session.whole[:4]) == [bytes((n,)) + struct.pack("<H", p) for n, p in enumerate((80, 80, 9, 9))]
-        session.send(0, b"hello")
-        session.wait(lambda: session.said[0].endswith(b"hello"))
-        session.wait(lambda: b"error forwarding port 9" in session.said[3])
-
-
-@pytest.mark.needs("mounts", "networks")
-def test_spdy_within_websocket(cri: Cri, listening: str) -> None:
-    session = WebSocketSession(cri.port_forward(listening).result(), "SPDY/3.1+portforward.k8s.io")
-    with closing(session):
-        spdy = Session()
-        events: list[Any] = []
-        numbers = []
-        for kind in ("error", "data"):
-            number, frame = spdy.open({"streamtype": kind, "port": "80", "requestid": "0"})
-            numbers.append(number)
-            session.raw(frame[:5])
-            session.raw(frame[5:])
-        session.raw(Session.data(numbers[1], b"through", end=True))
-
-        def done() -> bool:
-            events.extend(spdy.feed(b"".join(session.whole)))
-            session.whole.clear()
-            return Data(numbers[1], b"", True) in events
-
-        session.wait(done)
-    assert [one.stream for one in events if isinstance(one, Accepted)] == numbers
-    assert b"".join(one.content for one in events if isinstance(one, Data)) == b"through"
 
 
 # Ends
