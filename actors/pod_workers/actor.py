@@ -63,7 +63,7 @@ class PodWorkers(Actor):
     """See the module. Pods are keyed by UID."""
 
     name = "pod_workers"
-    asks = frozenset({"status", "probe", "pleg", "volume", "image_pull", "objects", "resources"})
+    asks = frozenset({"status", "probe", "pleg", "volume", "image_pull", "objects", "resources", "stats"})
 
     def __init__(self, context: ActorContext) -> None:
         super().__init__(context)

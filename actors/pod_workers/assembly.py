@@ -7,6 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 
 from actors._base import Actor
+from actors._base.messaging.ref import RemoteRef
 from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.client import Cri
 from actors._cri.errors import CriError, Unimplemented
@@ -27,12 +28,16 @@ from actors.pod_workers.shared.userns import UserNamespaces, user_namespaces
 from actors.pod_workers.shared.worker_context import Published, WorkerContext
 from proto.agent.settings import Settings
 from proto.common.backoff import Backoff
+from proto.node.stats import GetThrottling, Throttling
+from proto.wire.errors import ActorError
 
 log = logging.getLogger(__name__)
 
 
 HOST_INFO_S = 30.0
 """Deadline of looks at this machine."""
+THROTTLING_S = 2.0
+"""Deadline for the figures of a container that is being ended. Its end does not wait for them."""
 DRIVER_NEEDED_FROM = "1.37.0"
 """The kubelet that will need the rpc RuntimeConfig, by that of 1.36 (kubernetes/kubernetes#136846)."""
 
@@ -93,6 +98,20 @@ async def compare_driver(asked: Awaitable[str], ours: str, told: Callable[[str],
     return f"its cgroup driver is {driver}, the agent's {ours}; the agent ends and has to start again"
 
 
+def throttling_of(stats: RemoteRef) -> Callable[[str, str], Awaitable[str]]:
+    """WorkerContext.throttling by the actor stats; without its answer nothing is said."""
+
+    async def ask(uid: str, container_id: str) -> str:
+        try:
+            found: Throttling = await stats.ask(GetThrottling(pod_uid=uid, container_id=container_id), THROTTLING_S)
+            return found.in_words
+        except ActorError as error:
+            log.debug("cannot tell whether a CPU limit held container %s back: %s", container_id, error)
+            return ""
+
+    return ask
+
+
 def make_context(
     actor: Actor,
     host: HostInfo,
@@ -146,8 +165,14 @@ def make_context(
         restored=restored,
         back_offs=checkpoint.saved.back_offs,
         replaced=checkpoint.saved.replaced,
-        ends=Ends(checkpoint.saved.ends, checkpoint.saved.container_ends, lambda: actor.post(checkpoint.save_soon)),
+        ends=Ends(
+            checkpoint.saved.ends,
+            checkpoint.saved.container_ends,
+            lambda: actor.post(checkpoint.save_soon),
+            checkpoint.saved.kills,
+        ),
         on_back_off=lambda: actor.post(checkpoint.save_soon),
+        throttling=throttling_of(actor.peer("stats")),
         outlive_kill=checkpoint.outlive_kill,
         on_terminated=lambda uid: actor.post(on_terminated, uid),
     )

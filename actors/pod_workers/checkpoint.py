@@ -1,4 +1,4 @@
-"""The checkpoint of pod_workers: crash-loop back-offs, rejected and evicted pods, and ends under way.
+"""The checkpoint of pod_workers: crash-loop back-offs, rejected and evicted pods, ends under way, causes of kills.
 
 Neither the runtime nor another actor knows these facts. A restarted actor reads them from pod_workers.json in the
 checkpoint directory.
@@ -25,7 +25,7 @@ from actors._host.node.shutdown import NOT_ADMITTED
 from actors._host.system import boot_id
 from actors.pod_workers.model import back_off, end_record
 from actors.pod_workers.model.back_off import Replaced, RestartDelay
-from actors.pod_workers.model.end_record import ContainerEnd, EndRecord
+from actors.pod_workers.model.end_record import ContainerEnd, EndRecord, KillRecord
 from proto.wire.errors import AskTimeout
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,8 @@ class Saved:
     """By pod UID and CRI ID. Empty after a reboot."""
     replaced: dict[str, dict[str, Replaced]] = field(default_factory=dict)
     """By pod UID and container name: kills whose start has not followed yet. Inner dicts do not change."""
+    kills: dict[tuple[str, str], KillRecord] = field(default_factory=dict)
+    """By pod UID and container name: why the last kill of a container that starts again was."""
     number: int = 0
     """Of the write. It grows."""
     rejected_before: set[str] = field(default_factory=set)
@@ -92,6 +94,7 @@ class _File(msgspec.Struct):
     replaced: Any = ()
     ends: Any = ()
     container_ends: Any = ()
+    kills: Any = ()
     rejected: list[tuple[str, str, str]] = []
     rejected_before: set[str] = set()
     forgiven: list[tuple[str, str, str]] = []
@@ -137,6 +140,7 @@ def _saved(file: _File, agent: str) -> Saved:
         ends if of_this_boot else {},
         container_ends if of_this_boot else {},
         back_off.replaced_from_plain(file.replaced),
+        kills=end_record.kills_from_plain(file.kills),
         number=file.number,
         rejected_before=file.rejected_before if by_this_agent else set(rejected),
         rejected_by_earlier_start=rejected_by_earlier_start,
@@ -280,6 +284,7 @@ class Checkpoint:
                 "replaced": back_off.replaced_to_plain(dict(saved.replaced)),
                 "ends": end_record.to_plain(dict(saved.ends)),
                 "container_ends": end_record.containers_to_plain(dict(saved.container_ends)),
+                "kills": end_record.kills_to_plain(dict(saved.kills)),
                 # A pod that was rejected because the machine shut down is decided on again after the boot.
                 "rejected": [[uid, *why] for uid, why in dict(saved.rejected).items() if why[0] != NOT_ADMITTED],
                 "rejected_before": list(saved.rejected_before),

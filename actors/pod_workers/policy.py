@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from actors.pod_workers.decide.init_policy import definition_changed, has_created_main, init_actions
 from actors.pod_workers.decide.resize import ResizePlan
-from actors.pod_workers.decide.termination import Kill, KillReason, ProbeLookup
+from actors.pod_workers.decide.termination import RESTARTED, Kill, KillReason, ProbeLookup
 from actors.pod_workers.model.restart_policy import policy_of, restarts_on_failure, should_restart, to_reset
 from actors.pod_workers.model.view import ContainerView, PodView
 from proto.v1 import Container, Pod
@@ -162,7 +162,7 @@ def _kill_of_running(
         why = "StartupProbe", "failed startup probe"
     if why is None:
         return None, False
-    suffix = ", will be restarted" if again else ""
+    suffix = RESTARTED if again else ""
     return Kill(found, why[0], f"Container {container.name} {why[1]}{suffix}"), again
 
 

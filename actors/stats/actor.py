@@ -17,7 +17,7 @@ from actors._base.shared import Shared
 from actors._cri.errors import CriError
 from actors._cri.relay import RelayedCri
 from actors._host.files.disk_use import DiskUse
-from actors.stats import inventory, measure
+from actors.stats import inventory, measure, throttling
 from actors.stats.policy import NO_USE, ContainerFigures, FileSystems, memory_available, pod_disks, pod_usages
 from proto.node.stats import (
     Document,
@@ -26,8 +26,10 @@ from proto.node.stats import (
     GetNodeStats,
     GetPodUsages,
     GetSummary,
+    GetThrottling,
     NodeStats,
     PodUsages,
+    Throttling,
 )
 from proto.pods.volume import GetVolumeUsages, PodVolumeUsage
 from proto.wire.errors import ActorError, AskTimeout, Refused
@@ -94,6 +96,19 @@ class Stats(Actor):
     async def get_exposition(self, request: GetExposition) -> Document:
         """Make a page of metrics from all that could be read."""
         return Document(data=await self._result(self._documents().get(request.page, request.max_age_s)))
+
+    @handles(GetThrottling)
+    async def get_throttling(self, request: GetThrottling) -> Throttling:
+        """Read a container's cgroup twice. Refused Unavailable when cgroups cannot be read."""
+        return await self._result(self._throttling(request.pod_uid, request.container_id))
+
+    async def _throttling(self, uid: str, identity: str) -> Throttling:
+        before = await self.blocking(FILE_SYSTEM_S, throttling.read, self.settings, uid, identity)
+        if not throttling.is_limited(before):
+            return Throttling()
+        await self.sleep(throttling.WINDOW_S)
+        after = await self.blocking(FILE_SYSTEM_S, throttling.read, self.settings, uid, identity)
+        return throttling.throttling(before, after)
 
     async def _result(self, work: Coroutine[Any, None, T]) -> T:
         try:

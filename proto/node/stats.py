@@ -97,6 +97,45 @@ class GetPodUsages(Request[PodUsages], frozen=True, kw_only=True):
     """Measure containers too, which takes a CRI call."""
 
 
+class Throttling(Message, frozen=True, kw_only=True):
+    """How a CPU limit (cpu.max, cpu.cfs_quota_us) has held a container back in most periods; zeros: it has not."""
+
+    limit_milli: int = 0
+    """The limit in thousandths of a CPU."""
+    periods: int = 0
+    """Periods of the scheduler in which it had work to do."""
+    throttled_periods: int = 0
+    """Those at whose end it had to wait."""
+    throttled_ms: int = 0
+    """The sum of its waits."""
+    over_s: float = 0.0
+    """Seconds of the figures up to now; 0: since the container's start."""
+    of_pod: bool = False
+    """The limit is that of the whole pod."""
+
+    @property
+    def in_words(self) -> str:
+        """The figures and the remedy, for the cause of a probe's timeout; empty for zeros."""
+        if not self.periods:
+            return ""
+        when = f"in the last {self.over_s:g} s" if self.over_s else "since its start"
+        held = f"{self.throttled_periods} of its {self.periods} CPU periods"
+        share = f"{held} {when}, {self.throttled_ms / 1000:g} s in all"
+        whose = "the pod's limit" if self.of_pod else "limits.cpu"
+        return f"throttled in {share}, by {whose} of {self.limit_milli}m: raise limits.cpu or timeoutSeconds"
+
+
+class GetThrottling(Request[Throttling], frozen=True, kw_only=True):
+    """Ask how CPU limits hold a running container back. The answer takes half a second where there is a limit.
+
+    Refused Unavailable when cgroups cannot be read. Zeros for an unknown container. A repeat is harmless.
+    """
+
+    pod_uid: str
+    container_id: str
+    """CRI ID."""
+
+
 class Document(Message, frozen=True, kw_only=True):
     """The body of an HTTP response."""
 

@@ -15,6 +15,8 @@ class Link(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     target: str = ""
     what: str = ""
     age_s: float = 0.0
+    first_age_s: float = 0.0
+    """Of the first of waits that repeat: the age of a crash loop. 0 for a single wait."""
     deadline_in_s: float = 0.0
     next_try_in_s: float = 0.0
     error: str = ""

@@ -5,20 +5,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import signal
+from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from proto.common.rfc3339 import seconds_of
 from proto.v1 import Container, ContainerPort, ContainerStateTerminated, ContainerStatus, Event, Pod, Probe
-from proto.waits.remedies import IMPORT, PULLING, pull_problem
+from proto.waits.chain import seconds
+from proto.waits.remedies import IMPORT, PULLING, THROTTLED, is_timeout, of_error, of_eviction, pull_problem
 
 STARTING_S = 10.0
 """Time for a pod to start, and for a failing probe, before there is advice on it."""
 RECENT_S = 300.0
 """Age of an event's last repeat up to which the event counts for advice."""
 CAUSE_CHARS = 200
+MORE_MEMORY = "raise limits.memory, or correct what uses it"
 CORRECT_PROBE = "correct the probe or what it asks"
 CRASH_LOOP = "CrashLoopBackOff"
+KILLED = "it was killed: "
+"""Begin of a wait record's error for a container that the agent has ended, before the cause."""
+HOOK_FAILED = "its postStart hook failed"
+"""The cause of a kill after a failed postStart hook."""
+BACK_OFF = "; back-off "
+"""What follows the last end in that error."""
 CREATING = ("ContainerCreating", "PodInitializing")
 
 
@@ -57,6 +66,10 @@ class Look(NamedTuple):
     now: float = 0.0
     tool: Tool = Tool()
     patience_s: float = 0.0
+    throttling: Callable[[str], str] = lambda _: ""
+    """How a CPU limit holds a container back, by its CRI ID; asked after a probe's timeout only."""
+    last_line: Callable[[Pod, str, bool], str] = lambda _pod, _container, _previous: ""
+    """The last line of a container's log, of its present or previous run. Asked for an end without a message."""
 
 
 def events_of(pod: Pod, events: Iterable[Event], since: float = 0.0) -> list[Event]:
@@ -76,7 +89,7 @@ def obstacle(pod: Pod, look: Look) -> Obstacle | None:
     if ready or pod.status.phase == "Succeeded" or pod.metadata.deletion_timestamp is not None:
         return None
     if pod.status.phase == "Failed":
-        return _failed(pod, look.tool)
+        return _failed(pod, look)
     containers = (*pod.status.init_container_statuses, *pod.status.container_statuses)
     for container in containers:
         if found := _waiting(pod, container, look) or _ends_again(pod, container, look):
@@ -90,11 +103,14 @@ def obstacle(pod: Pod, look: Look) -> Obstacle | None:
     return _not_begun(pod, containers, look) or _gated(pod)
 
 
-def crash(pod: Pod, name: str, look: Look) -> Obstacle | None:
-    """The obstacle of a container that ends again and again; None when the status has no end of it."""
+def crash(pod: Pod, name: str, look: Look, killed: str = "") -> Obstacle | None:
+    """The obstacle of a container that ends again and again; None when the status has no end of it.
+
+    `killed`: why the agent has ended its last run, by a wait record; else events may tell it.
+    """
     for container in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         if container.name == name and (container.state.terminated or container.last_state.terminated) is not None:
-            return _crashed(pod, container, look)
+            return _crashed(pod, container, look, killed)
     return None
 
 
@@ -147,24 +163,40 @@ def wanted_labels(pod: Pod) -> list[str]:
 
 def ending(exit_code: int, reason: str | None, message: str | None) -> str:
     """A container's end in words: exit code 137 (OOMKilled), last with 'its last message'."""
-    why = f" ({reason})" if reason not in (None, "", "Error", "Completed") else ""
+    why = f" ({reason})" if reason not in (None, "", "Error", "Completed") else _signal(exit_code)
     return f"exit code {exit_code}{why}" + (f", last with {cause(message)!r}" if message else "")
 
 
-def _failed(pod: Pod, tool: Tool) -> Obstacle:
+def _signal(exit_code: int) -> str:
+    """The signal that has ended a process, which runtimes and shells add to 128."""
+    try:
+        return f" ({signal.Signals(exit_code - 128).name})"
+    except ValueError:
+        return ""
+
+
+def _told(pod: Pod, container: ContainerStatus, ended: ContainerStateTerminated, look: Look) -> str:
+    """The container's last end in words, with the last line of the log for a failure without a message."""
+    if ended.exit_code == 0 or ended.message:
+        return ending(ended.exit_code, ended.reason, ended.message)
+    previous = container.state.running is not None
+    return ending(ended.exit_code, ended.reason, look.last_line(pod, container.name, previous))
+
+
+def _failed(pod: Pod, look: Look) -> Obstacle:
     name, reason, message = pod.metadata.name, pod.status.reason or "", cause(pod.status.message)
     containers = (*pod.status.container_statuses, *pod.status.init_container_statuses)
-    ended = [(one.name, one.state.terminated) for one in containers if one.state.terminated is not None]
+    ended = [(one, one.state.terminated) for one in containers if one.state.terminated is not None]
     if reason == "Evicted":
-        return Obstacle(name, f"was evicted: {message}", "free memory or disk on this machine, then run it again")
+        return Obstacle(name, f"was evicted: {message}", f"{of_eviction(message)}, then run it again")
     if reason == "DeadlineExceeded":
         return Obstacle(name, f"has failed: {message}", "raise its activeDeadlineSeconds")
     if reason:
         return Obstacle(name, f"was rejected: {reason}: {message}", "ask for less, or change what the pod selects")
     failed = [(own, end) for own, end in ended if end.exit_code]
-    how = " and ".join(ending(end.exit_code, end.reason, end.message) for _, end in failed)
-    which = f" -c {failed[0][0]}" if failed and failed[0][0] != pod.spec.containers[0].name else ""
-    return Obstacle(name, f"has failed with {how or 'exit code ?'}", f"see {tool(f'logs {name}{which}')}")
+    how = " and ".join(_told(pod, own, end, look) for own, end in failed)
+    which = f" -c {failed[0][0].name}" if failed and failed[0][0].name != pod.spec.containers[0].name else ""
+    return Obstacle(name, f"has failed with {how or 'exit code ?'}", f"see {look.tool(f'logs {name}{which}')}")
 
 
 def _waiting(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | None:
@@ -201,32 +233,43 @@ def _ends_again(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | 
     return _crashed(pod, container, look) if again else None
 
 
-def _crashed(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle:
+def _crashed(pod: Pod, container: ContainerStatus, look: Look, killed: str = "") -> Obstacle:
     ended = container.state.terminated or container.last_state.terminated
-    how = "ends repeatedly" if ended is None else _how_it_ends(container.name, ended, look)
+    how = f"is killed and restarted: {killed}" if killed else "ends repeatedly"
+    if ended is not None and not killed:
+        how = _how_it_ends(pod, container, ended, look)
     again = " --previous" if container.state.running is not None else ""
     logs = look.tool(f"logs {pod.metadata.name} -c {container.name}{again}")
-    do = f"{_of_end(pod, container.name, ended)}see {logs}"
+    do = f"{_of_kill(killed) if killed else _of_end(pod, container.name, ended)}see {logs}"
     return Obstacle(pod.metadata.name, f"is not ready: its container {container.name} {how}", do)
+
+
+def _of_kill(killed: str) -> str:
+    """The remedy that the cause of a kill tells. A CPU limit behind it has its own."""
+    if killed.startswith(HOOK_FAILED):
+        return "correct the hook; "
+    return f"{CORRECT_PROBE}; " if "probe failed" in killed and not THROTTLED.search(killed) else ""
 
 
 def _of_end(pod: Pod, name: str, ended: ContainerStateTerminated | None) -> str:
     """The remedy that an end tells. A container with a liveness or startup probe may have ended by a kill."""
     if ended is not None and ended.reason == "StartError":
-        return "correct its command or what it refers to; "
+        return f"{of_error(ended.message or '') or 'correct its command or what it refers to'}; "
+    if ended is not None and ended.reason == "OOMKilled":
+        return f"{MORE_MEMORY}; "
     specs = (*pod.spec.init_containers, *pod.spec.containers)
     killed = any(one.name == name and (one.liveness_probe or one.startup_probe or one.lifecycle) for one in specs)
     itself = ended is not None and ended.exit_code == 0 and not killed
     return "have its command run on, or set another restartPolicy; " if itself else ""
 
 
-def _how_it_ends(container: str, ended: ContainerStateTerminated, look: Look) -> str:
+def _how_it_ends(pod: Pod, container: ContainerStatus, ended: ContainerStateTerminated, look: Look) -> str:
     """The last end, with the kill by the agent that events tell.
 
     The event of the last run's kill may be left out: the recorder drops events of a pod that has too many of them.
     """
-    itself = f"ends with {ending(ended.exit_code, ended.reason, ended.message)}, and is restarted"
-    kill, at = _kill(container, look)
+    itself = f"ends with {_told(pod, container, ended, look)}, and is restarted"
+    kill, at = _kill(container.name, look)
     if not kill or ended.reason in ("OOMKilled", "StartError"):
         return itself
     began = seconds_of(ended.started_at) if ended.started_at else 0.0
@@ -238,7 +281,7 @@ def _kill(container: str, look: Look) -> tuple[str, float]:
     own = [one for one in look.events if _is_of(one, container)]
     for event in own:
         if event.reason == "FailedPostStartHook":
-            return "its postStart hook failed", _when(event)
+            return HOOK_FAILED, _when(event)
         for probe in ("liveness", "startup"):
             if event.reason == "Killing" and f"failed {probe} probe" in _text(event):
                 said = (one for one in own if one.reason == "Unhealthy" and _text(one).lower().startswith(probe))
@@ -277,11 +320,42 @@ def _probed(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | None
     about = f"is not ready: container {container.name}:"
     for event in look.events:
         if event.reason == "Unhealthy" and _is_of(event, container.name):
-            return Obstacle(pod.metadata.name, f"{about} {_probe_said(_text(event))}", CORRECT_PROBE)
+            said = _probe_said(_text(event))
+            what, do = _cause_of_failure(container, said, look)
+            return Obstacle(pod.metadata.name, f"{about} {said}{what}", do)
     pending = _pending(pod, container)
     if pending is None or _age_s(container, look) < _result_s(*pending):
         return None
     return Obstacle(pod.metadata.name, f"{about} its {_kind(*pending)} probe has not succeeded", CORRECT_PROBE)
+
+
+def _cause_of_failure(container: ContainerStatus, said: str, look: Look) -> tuple[str, str]:
+    """(what may be behind a failed probe, the remedy): a CPU limit behind a timeout, or a process without memory."""
+    identity = (container.container_id or "").rpartition("/")[2]
+    if is_timeout(said) and (note := look.throttling(identity)):
+        return f"; its container is {note}", "or see what the probe asks"
+    for event in look.events:
+        if event.reason == "OOMKilled" and _is_of(event, container.name) and look.now - _when(event) < RECENT_S:
+            return f"; {cause(event.message).rstrip('.')}", MORE_MEMORY
+    return "", CORRECT_PROBE
+
+
+def recent(pod: Pod, look: Look) -> list[str]:
+    """What has happened to a pod in the last RECENT_S that waits for nothing now: ends, failed probes, OOM kills."""
+    found = []
+    for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):
+        last = one.last_state.terminated
+        at = seconds_of(last.finished_at) if last is not None and last.finished_at else 0.0
+        if last is not None and one.restart_count and look.now - at < RECENT_S:
+            times = f"{one.restart_count} time{'s' if one.restart_count > 1 else ''}"
+            how = _told(pod, one, last, look)
+            found.append(f"container {one.name} has restarted {times}, {seconds(look.now - at)} ago after {how}")
+    for event in look.events:
+        if event.reason in ("Unhealthy", "OOMKilled") and look.now - _when(event) < RECENT_S:
+            times = f"{event.count} times, last " if (event.count or 1) > 1 else ""
+            said = _probe_said(_text(event)).rstrip(".")
+            found.append(f"{said} ({times}{seconds(look.now - _when(event))} ago)")
+    return found
 
 
 def _awaits_result(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle | None:
@@ -338,7 +412,9 @@ def _initializes(pod: Pod, container: ContainerStatus, look: Look) -> Obstacle |
     if spec is None or spec.restart_policy == "Always" or _is_young(container, look):
         return None
     logs = look.tool(f"logs {pod.metadata.name} -c {container.name}")
-    what = f"waits for its init container {container.name}, which runs and has not ended"
+    said = look.last_line(pod, container.name, False)
+    last = f", last with {said!r}" if said else ""
+    what = f"waits for its init container {container.name}, which runs and has not ended{last}"
     return Obstacle(pod.metadata.name, what, f"see {logs}")
 
 

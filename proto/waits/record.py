@@ -58,3 +58,5 @@ class Wait(msgspec.Struct, frozen=True, array_like=True, kw_only=True):
     """The ask in whose handler this wait is."""
     number: int = 0
     """Of an ask: its correlation number. Of the handler that runs: the ID of its thread."""
+    first: float = 0.0
+    """When the first of waits that repeat began, such as those of a crash loop; 0 for a single wait."""

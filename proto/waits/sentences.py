@@ -122,7 +122,8 @@ def _blocking(link: Link, root: Root, _facts: Facts) -> str:
 def _retry(link: Link, _root: Root, _facts: Facts) -> str:
     when = f"; next try in {seconds(link.next_try_in_s)}" if link.next_try_in_s else ""
     what = f"{link.what}: " if link.what else ""
-    return f"cannot go on {_for(link)}: {what}{link.error or 'no error'}{when}{_do(link)}"
+    since = f"for {seconds(link.first_age_s)}" if link.first_age_s else _for(link)
+    return f"cannot go on {since}: {what}{link.error or 'no error'}{when}{_do(link)}"
 
 
 def _object(link: Link, _root: Root, _facts: Facts) -> str:
@@ -135,13 +136,15 @@ def _admission(link: Link, _root: Root, _facts: Facts) -> str:
     """A pod that ran before has a reason of its end in the same record."""
     ended = link.what.partition(": ")[0] in _ENDS
     state = f"was ended by the node {seconds(link.age_s)} ago" if ended else f"is not admitted {_for(link)}"
-    return f"{state}: {link.what}{_because(link)}{_do(link)}"
+    return f"{state}: {link.what.rstrip('. ')}{_because(link)}{_do(link)}"
 
 
 def _hook(link: Link, _root: Root, _facts: Facts) -> str:
     """For the end of a container the runtime has a deadline: the grace period, after which it sends SIGKILL."""
-    left = f", and SIGKILL ends it in {seconds(link.deadline_in_s)}" if link.deadline_in_s > 0 else ""
-    return f"waits {_for(link)} for {link.what}{left}{_do(link)}"
+    kills = link.deadline_in_s > 0 and not link.what.startswith("preStop")
+    left = f", and SIGKILL ends it in {seconds(link.deadline_in_s)}" if kills else ""
+    why = f"; it is killed: {link.error}" if link.error else ""
+    return f"waits {_for(link)} for {link.what}{left}{why}{_do(link)}"
 
 
 def _ask(link: Link, _root: Root, _facts: Facts) -> str:

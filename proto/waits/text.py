@@ -9,7 +9,21 @@ import msgspec
 from proto.common.safe_text import one_line
 from proto.v1 import Pod
 from proto.waits.chain import Answer, Cause, Link, named, seconds, shown
-from proto.waits.obstacles import CRASH_LOOP, Look, crash, obstacle, restarts, taken_ports, wanted_labels
+from proto.waits.obstacles import (
+    BACK_OFF,
+    CRASH_LOOP,
+    KILLED,
+    Look,
+    crash,
+    obstacle,
+    recent,
+    restarts,
+    taken_ports,
+    wanted_labels,
+)
+
+MOST_RECENT = 3
+"""Most past events that an answer names for a pod that waits for nothing."""
 
 
 def lines(answer: Answer, *, detail: bool = True) -> list[str]:
@@ -28,7 +42,8 @@ def of_status(subject: str, pod: Pod, look: Look) -> Answer:
     conditions = [one for one in pod.status.conditions if one.status != "True" and one.message]
     if conditions and pod.status.phase != "Succeeded":
         return _one(subject, "status", f"{phase}: {conditions[0].type}: {conditions[0].message}")
-    return Answer(subject=subject, state=f"{phase} and waits for nothing.")
+    past = "; ".join(recent(pod, look)[:MOST_RECENT])
+    return Answer(subject=subject, state=f"{phase} and waits for nothing{f'; but lately: {past}' if past else ''}.")
 
 
 def unmet(subject: str, pod: Pod, now: float) -> str:
@@ -42,13 +57,16 @@ def crash_loop(subject: str, pod: Pod, cause: Cause, look: Look) -> Cause:
     part, _, reason = link.what.partition(": ") if link is not None and link.kind == "retry" else ("", "", "")
     if link is None or reason != CRASH_LOOP:
         return cause
-    found = crash(pod, part.removeprefix("container "), look)
+    told = link.error.rpartition(BACK_OFF)[0] or link.error  # a record of a long error is cut
+    killed = told.removeprefix(KILLED) if told.startswith(KILLED) else ""
+    found = crash(pod, part.removeprefix("container "), look, killed)
     if found is None:
         return cause
     when = f"; next start in {seconds(link.next_try_in_s)}" if link.next_try_in_s else ""
     count = restarts(pod, part.removeprefix("container "))
     so_far = f"; {count} restart{'s' if count > 1 else ''} so far" if count else ""
-    return msgspec.structs.replace(cause, sentence=f"{named(subject)} {found.what}{so_far}{when}; {found.do}")
+    age = f"; its restart loop began {seconds(link.first_age_s)} ago" if link.first_age_s else ""
+    return msgspec.structs.replace(cause, sentence=f"{named(subject)} {found.what}{so_far}{age}{when}; {found.do}")
 
 
 def rejected(pod: Pod, cause: Cause, pods: Iterable[Pod]) -> Cause:
@@ -76,6 +94,8 @@ def _lines(cause: Cause, *, also: bool, detail: bool) -> list[str]:
 
 def _line(link: Link) -> str:
     parts = [f"{shown(link.waiter)} waits for {_target(link)}, {seconds(link.age_s)}"]
+    if link.first_age_s:
+        parts.append(f"first {seconds(link.first_age_s)} ago")
     if link.deadline_in_s:
         left = link.deadline_in_s
         parts.append(f"deadline in {seconds(left)}" if left > 0 else f"deadline {seconds(-left)} ago")

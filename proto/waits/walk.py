@@ -189,6 +189,7 @@ def _link(facts: Facts, step: _Step) -> Link:
         target=wait.target,
         what=wait.what,
         age_s=round(max(0.0, now - wait.since), 1),
+        first_age_s=round(max(0.0, now - wait.first), 1) if wait.first else 0.0,
         deadline_in_s=round(wait.deadline - now, 1) if wait.deadline else 0.0,
         next_try_in_s=round(max(0.0, wait.next_try - now), 1) if wait.next_try else 0.0,
         error=wait.error,

@@ -1,17 +1,20 @@
 """Checks of the container runtime when pod_workers sees it."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from actors._cri.errors import CriError, Unimplemented
 from actors._metrics import kubelet
 from actors.pod_workers import assembly
-from actors.pod_workers.assembly import compare_driver, find_host_ips
+from actors.pod_workers.assembly import compare_driver, find_host_ips, throttling_of
 from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.worker_states import not_begun
 from proto.agent.settings import Settings
+from proto.node.stats import GetThrottling, Throttling
 from proto.v1 import Pod, from_dict
+from proto.wire.errors import AskTimeout, Refused
 
 
 async def answered(driver: str | CriError) -> str:
@@ -93,3 +96,38 @@ def test_pod_that_waits_for_the_runtime_is_listed_with_what_the_runtime_lacks() 
     why = not_begun(desired, {}, {}, lambda _: True, waits, {})["a/web"]
     assert why == f"it waits for the container runtime: {waits}"
     assert "runtime" not in not_begun(desired, {}, {}, lambda _: True, "", {})["a/web"]
+
+
+class Stats:
+    """Stands in for the peer stats."""
+
+    def __init__(self, answer: Throttling | Exception) -> None:
+        self.answer = answer
+        self.asked: list[GetThrottling] = []
+
+    async def ask(self, request: GetThrottling, _: float) -> Throttling:
+        self.asked.append(request)
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (
+            Throttling(limit_milli=20, periods=10, throttled_periods=9, throttled_ms=870, of_pod=True),
+            "throttled in 9 of its 10 CPU periods since its start, 0.87 s in all, by the pod's limit of 20m: "
+            "raise limits.cpu or timeoutSeconds",
+        ),
+        (Throttling(), ""),
+        (AskTimeout("stats"), ""),
+        (Refused("Unavailable", "cannot measure"), ""),
+    ],
+)
+def test_cpu_limit_is_told_or_nothing_is(answer: Throttling | Exception, said: str) -> None:
+    stats: Any = Stats(answer)
+    with pytest.raises(StopIteration) as ended:
+        throttling_of(stats)("u", "c").__await__().send(None)
+    assert ended.value.value == said
+    assert stats.asked == [GetThrottling(pod_uid="u", container_id="c")]

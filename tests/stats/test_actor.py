@@ -18,7 +18,15 @@ from actors._host.machine import memory_capacity
 from actors.stats import measure
 from proto.agent.actor import Describe
 from proto.cri import api_pb2 as pb
-from proto.node.stats import GetExposition, GetNodeStats, GetPodUsages, GetSummary, NodeStats
+from proto.node.stats import (
+    GetExposition,
+    GetNodeStats,
+    GetPodUsages,
+    GetSummary,
+    GetThrottling,
+    NodeStats,
+    Throttling,
+)
 from proto.pods.volume import GetVolumeUsages, VolumeUsages
 from proto.wire.errors import Refused
 from tests.cgroups import DRIVER, cgroup_name, remove_cgroups
@@ -54,6 +62,11 @@ def test_young_measurement_is_shared_and_old_one_repeated() -> None:
             thread.join()
         assert len({answer.time for answer in answers}) == 1
         assert stats.ask(Describe()).state["measurements"] == 2
+
+
+def test_unknown_container_is_held_back_by_no_limit() -> None:
+    with actor_process("stats", cgroup_root="/nvtest-none") as stats:
+        assert stats.ask(GetThrottling(pod_uid="u", container_id="c")) == Throttling()
 
 
 STUCK = """

@@ -18,7 +18,7 @@ from actors._base.messaging.futures import Future
 from actors._cgroup.hierarchy import Hierarchy
 from actors._host import interfaces, open_files
 from actors._host.open_files import Counter
-from actors.stats import inventory, measure, reading
+from actors.stats import inventory, measure, reading, throttling
 from actors.stats.inventory import Inventory, container_id
 from actors.stats.pages import cadvisor, hardware
 from proto.agent.settings import Settings
@@ -153,6 +153,28 @@ def test_system_containers_are_those_with_a_cgroup(
     chosen = Settings(**settings)
     found = reading.read(chosen, tree, reading.find(chosen, tree), {})
     assert {one.name: one.figures.memory_bytes for one in found.system} == shown
+
+
+def test_cpu_limits_of_a_container_and_its_pod_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pod = "kubepods__burstable__podu"
+    tree = machine(tmp_path, **{pod: 1, f"{pod}__{'a' * 64}": 1, f"{pod}__{'b' * 64}": 1})
+    monkeypatch.setattr(throttling, "hierarchy", lambda: tree)
+    for name, most, stat_ in (
+        ("", "max 100000", "usage_usec 1"),
+        ("a" * 64, "2000 100000", "nr_periods 9\nnr_throttled 8\nthrottled_usec 700000"),
+    ):
+        directory = tmp_path / "kubepods/burstable/podu" / name
+        (directory / "cpu.max").write_text(f"{most}\n")
+        (directory / "cpu.stat").write_text(f"{stat_}\n")
+    own, whole = throttling.read(Settings(), "u", "a" * 64)
+    assert (own.quota_us, own.period_us, own.periods, own.throttled_periods) == (2000, 100_000, 9, 8)
+    assert own.throttled_ns == 700_000_000
+    assert whole.quota_us == 0
+    assert throttling.is_limited((own, whole))
+    assert not throttling.is_limited(throttling.read(Settings(), "u", "b" * 64))
+    assert not throttling.is_limited(throttling.read(Settings(), "u", "c" * 64)), "it has ended"
+    assert not throttling.is_limited(throttling.read(Settings(), "v", "a" * 64))
+    assert not throttling.is_limited(throttling.read(LOOSE, "u", "a" * 64)), "its cgroup may be anywhere"
 
 
 LOOSE = Settings(cgroups_per_qos=False)

@@ -88,11 +88,13 @@ def begin(
     *,
     subject: Subject | None = None,
     timeout_s: float = 0.0,
-    next_try: float = 0.0,
-    error: str = "",
-    number: int = 0,
+    since: float = 0.0,
+    **fields: Any,
 ) -> Waiting:
-    """Record a wait of `subject`, by default the current one. Takes some 3 microseconds."""
+    """Record a wait of `subject`, by default the current one. Takes some 3 microseconds.
+
+    `since`: its start, by default now. `fields`: further ones of the record, such as `error`.
+    """
     who = subject or SUBJECT.get() or _itself
     now = time.monotonic()
     return Waiting(
@@ -101,23 +103,27 @@ def begin(
             waiter=who.name,
             target=target,
             what=what,
-            since=now,
+            since=since or now,
             deadline=now + timeout_s if timeout_s else 0.0,
-            next_try=next_try,
-            error=error,
             uid=who.uid,
             ask=who.ask,
-            number=number,
+            **fields,
         )
     )
 
 
 @contextmanager
 def waiting(
-    kind: Kind, target: str = "", what: str = "", *, subject: Subject | None = None, timeout_s: float = 0.0
+    kind: Kind,
+    target: str = "",
+    what: str = "",
+    *,
+    subject: Subject | None = None,
+    timeout_s: float = 0.0,
+    **fields: Any,
 ) -> Iterator[Waiting]:
-    """Record a wait within the block."""
-    one = begin(kind, target, what, subject=subject, timeout_s=timeout_s)
+    """Record a wait within the block. `fields`: as of `begin`."""
+    one = begin(kind, target, what, subject=subject, timeout_s=timeout_s, **fields)
     try:
         yield one
     finally:
@@ -162,7 +168,10 @@ class Standing:
         self._known: dict[Hashable, Waiting] = {}
 
     def put(self, key: Hashable, subject: Subject, kind: Kind, what: str, **fields: Any) -> None:
-        """Report a wait: its text, and `target`, `next_try` or `error`. Another kind under the key is another wait."""
+        """Report a wait: its text, and `target`, `next_try`, `error` or `first`.
+
+        Another kind under the key is another wait.
+        """
         known = self._known.get(key)
         if known is not None and known.wait.kind == kind and known.wait.waiter == subject.name:
             if any(getattr(known.wait, name) != value for name, value in {"what": what, **fields}.items()):

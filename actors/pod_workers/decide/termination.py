@@ -29,6 +29,10 @@ ProbeLookup = Callable[[str, Literal["liveness", "readiness", "startup"]], str |
 """(container ID, probe) to `success`, `failure`, `unknown` or None when there is no result."""
 
 
+RESTARTED = ", will be restarted"
+"""End of the message of a kill after which the container starts again."""
+
+
 @dataclass(frozen=True, slots=True)
 class Kill:
     """One running container to end."""

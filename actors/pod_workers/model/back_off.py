@@ -30,6 +30,8 @@ class RestartDelay:
     updated: float
     definition: str = ""
     """`definition_of` the container."""
+    since: float = 0.0
+    """The first end of the loop that this delay belongs to; 0 when it is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,18 +103,27 @@ def raises(back_off: RestartDelay | None, finished_at: float, now: float, replac
 
 
 def raised(
-    back_off: RestartDelay | None, finished_at: float, now: float, delays: Backoff, definition: str = ""
+    back_off: RestartDelay | None,
+    finished_at: float,
+    now: float,
+    delays: Backoff,
+    definition: str = "",
+    replaced: Replaced | None = None,
 ) -> RestartDelay:
-    """The back-off after a start at `now` of a container whose last run ended at `finished_at`."""
+    """The back-off after a start at `now` of a container whose last run ended at `finished_at`.
+
+    `replaced`: that instance, if this step killed it. The end before it, without a back-off, is the loop's first.
+    """
     updated = max(now, finished_at)  # the end is ahead of a clock that was set back; `raises` finds it here
     if back_off is None or delays.is_reset(back_off.updated, finished_at):
-        return RestartDelay(delay_s=delays.initial_s, updated=updated, definition=definition)
-    return RestartDelay(delay_s=delays.grown_s(back_off.delay_s), updated=updated, definition=definition)
+        first = replaced.end_before if back_off is None and replaced is not None else finished_at
+        return RestartDelay(delays.initial_s, updated, definition, since=first)
+    return RestartDelay(delays.grown_s(back_off.delay_s), updated, definition, back_off.since)
 
 
 def to_plain(back_offs: dict[tuple[str, str], RestartDelay]) -> list[list[Any]]:
-    """Rows for the checkpoint: [pod UID, container name, delay, updated, definition]."""
-    return [[uid, name, entry.delay_s, entry.updated, entry.definition] for (uid, name), entry in back_offs.items()]
+    """Rows for the checkpoint: [pod UID, container name, delay, updated, definition, since]."""
+    return [[*key, one.delay_s, one.updated, one.definition, one.since] for key, one in back_offs.items()]
 
 
 class _DelayRow(msgspec.Struct, array_like=True):
@@ -121,12 +132,13 @@ class _DelayRow(msgspec.Struct, array_like=True):
     delay_s: float
     updated: float
     definition: str = ""
+    since: float = 0.0
 
 
 def from_plain(rows: Any) -> dict[tuple[str, str], RestartDelay]:
     """The inverse of `to_plain`. Raises msgspec.ValidationError for other rows."""
     found = msgspec.convert(rows, list[_DelayRow])
-    return {(one.uid, one.name): RestartDelay(one.delay_s, one.updated, one.definition) for one in found}
+    return {(one.uid, one.name): RestartDelay(one.delay_s, one.updated, one.definition, one.since) for one in found}
 
 
 def replaced_to_plain(replaced: dict[str, dict[str, Replaced]]) -> list[list[Any]]:

@@ -45,6 +45,29 @@ class ContainerEnd:
     hook: HookRecord | None = None
 
 
+MAX_CAUSE = 400
+"""Limit of a cause in bytes. It is in the checkpoint and in a wait record."""
+
+
+@dataclass(frozen=True, slots=True)
+class KillRecord:
+    """Why this actor has ended a container that starts again. Events may be dropped, and this is not."""
+
+    id: str
+    """CRI ID of the ended container."""
+    cause: str
+    """One line, such as `Liveness probe failed: broken`."""
+
+
+def kill_cause(message: str, note: str = "") -> str:
+    """The cause of a kill in one line: its message, cut at `MAX_CAUSE` together with the note in brackets."""
+    line = " ".join(message.split()).rstrip(": ").encode(errors="replace")
+    most = MAX_CAUSE - len(note.encode())
+    shown = line if len(line) <= most else line[: most - 3] + b"..."
+    text = shown.decode(errors="ignore")
+    return f"{text} ({note})" if note else text
+
+
 def remaining_grace_s(record: EndRecord, now: float) -> int:
     """Whole seconds that are left of the grace period, at least 0."""
     return max(0, math.ceil(record.end_by - now))
@@ -87,6 +110,17 @@ def containers_to_plain(ends: Mapping[tuple[str, str], ContainerEnd]) -> list[li
         [*key, end.end_by, *([] if end.hook is None else [[end.hook.began, end.hook.done]])]
         for key, end in ends.items()
     ]
+
+
+def kills_to_plain(kills: Mapping[tuple[str, str], KillRecord]) -> list[list[Any]]:
+    """Rows for the checkpoint: [pod UID, container name, CRI ID, cause]."""
+    return [[*key, one.id, one.cause] for key, one in kills.items()]
+
+
+def kills_from_plain(rows: Any) -> dict[tuple[str, str], KillRecord]:
+    """The inverse of `kills_to_plain`. Raises msgspec.ValidationError for other rows."""
+    found = msgspec.convert(rows, list[tuple[str, str, str, str]])
+    return {(uid, name): KillRecord(identity, cause) for uid, name, identity, cause in found}
 
 
 class _ContainerRow(msgspec.Struct, array_like=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from actors._base.messaging import waits
 from actors._base.messaging.waits import Standing, Subject
@@ -33,13 +34,13 @@ class WaitReasons:
 
     @contextmanager
     def waiting_for(
-        self, what: str, kind: Kind = "condition", target: str = "", timeout_s: float = 0.0
+        self, what: str, kind: Kind = "condition", target: str = "", timeout_s: float = 0.0, **fields: Any
     ) -> Iterator[None]:
-        """The worker waits for `what` within the block. Blocks may overlap."""
+        """The worker waits for `what` within the block. Blocks may overlap. `fields`: as of `waits.begin`."""
         mark = object()
         self._now[mark] = (what, time.monotonic())
         try:
-            with waits.waiting(kind, target, what, subject=self._subject, timeout_s=timeout_s):
+            with waits.waiting(kind, target, what, subject=self._subject, timeout_s=timeout_s, **fields):
                 yield
         finally:
             del self._now[mark]
@@ -65,12 +66,16 @@ class WaitReasons:
         """A step begins. What holds the pod back is told again, or is over at its end."""
         self._told.clear()
 
-    def held_back(self, part: str, reason: str, message: str, wait_s: float) -> None:
-        """A part of the pod, such as `container app`, cannot go on. It is tried again in `wait_s` seconds."""
+    def held_back(self, part: str, reason: str, message: str, wait_s: float, loop_s: float = 0.0) -> None:
+        """A part of the pod, such as `container app`, cannot go on. It is tried again in `wait_s` seconds.
+
+        `loop_s`: seconds since the first end of a crash loop; 0 without one.
+        """
         self._told.add(part)
         what = f"{part}: {reason}" if reason else part
-        next_try = time.monotonic() + wait_s
-        self._standing.put(part, self._subject, "retry", what, error=message, next_try=next_try)
+        now = time.monotonic()
+        first = now - loop_s if loop_s > 0 else 0.0
+        self._standing.put(part, self._subject, "retry", what, error=message, next_try=now + wait_s, first=first)
 
     def step_done(self) -> None:
         """A step has ended without an error."""

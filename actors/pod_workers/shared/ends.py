@@ -1,4 +1,7 @@
-"""Ends: the deadlines and preStop hooks of pods and containers that end now, as the checkpoint keeps them."""
+"""Ends: the deadlines and preStop hooks of pods and containers that end now, and causes of kills.
+
+The checkpoint keeps them.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,7 @@ import threading
 from collections.abc import Callable, Collection
 from dataclasses import replace
 
-from actors.pod_workers.model.end_record import ContainerEnd, EndRecord, HookRecord
+from actors.pod_workers.model.end_record import ContainerEnd, EndRecord, HookRecord, KillRecord, kill_cause
 
 
 class Ends:
@@ -20,12 +23,15 @@ class Ends:
         records: dict[str, EndRecord],
         containers: dict[tuple[str, str], ContainerEnd],
         changed: Callable[[], object],
+        kills: dict[tuple[str, str], KillRecord] | None = None,
     ) -> None:
         """`changed`: write the checkpoint soon. Called in workers' threads."""
         self.records = records
         """Of pods that end, by UID."""
         self.containers = containers
         """Of containers that end alone, by pod UID and CRI ID."""
+        self.kills = {} if kills is None else kills
+        """The last kill of a container before it starts again, by pod UID and container name."""
         self._changed = changed
         self._lock = threading.Lock()
         """Of a change of `records`: an eviction may shorten an end while its worker records a hook."""
@@ -93,6 +99,25 @@ class Ends:
         self.containers[uid, container_id] = end
         self._changed()
 
+    def killed(self, uid: str, container: str, container_id: str, cause: str) -> None:
+        """Record why this container is ended, before it is. The first cause of an instance stands."""
+        known = self.kills.get((uid, container))
+        if known is None or known.id != container_id:
+            self.kills[uid, container] = KillRecord(container_id, cause)
+            self._changed()
+
+    def add_to_cause(self, uid: str, container: str, container_id: str, note: str) -> None:
+        """Add a note to the recorded cause of that instance's kill, if it is still known."""
+        known = self.kills.get((uid, container))
+        if known is not None and known.id == container_id:
+            self.kills[uid, container] = KillRecord(container_id, kill_cause(known.cause, note))
+            self._changed()
+
+    def kill_cause(self, uid: str, container: str, container_id: str) -> str:
+        """Why this actor has ended that instance, or ends it; empty when it has ended by itself."""
+        known = self.kills.get((uid, container))
+        return known.cause if known is not None and known.id == container_id else ""
+
     def is_to_run(self, uid: str) -> None:
         """Forget the end of a pod that a source wants again, or that a cancelled shutdown of the machine ended."""
         with self._lock:
@@ -110,8 +135,12 @@ class Ends:
         """No process of the pod runs any more."""
         self.is_to_run(uid)
         self.keep_containers(uid, ())
+        for key in [key for key in tuple(self.kills) if key[0] == uid]:
+            if self.kills.pop(key, None) is not None:
+                self._changed()
 
     def keep(self, uids: Collection[str]) -> None:
         """Forget all other pods: they ended while this actor was down."""
-        for uid in {*tuple(self.records), *(uid for uid, _ in tuple(self.containers))} - set(uids):
+        known = {*tuple(self.records), *(uid for uid, _ in (*tuple(self.containers), *tuple(self.kills)))}
+        for uid in known - set(uids):
             self.forget(uid)

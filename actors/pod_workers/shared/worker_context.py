@@ -147,6 +147,10 @@ class Published:
                     self.used_objects.resend(full=full)
 
 
+async def _not_known(_uid: str, _container_id: str) -> str:
+    return ""
+
+
 @dataclass
 class WorkerContext:
     """Shared by all workers. The actor makes it once, in `assembly`."""
@@ -204,5 +208,7 @@ class WorkerContext:
     """An event of the node says that pods get no cluster DNS; without a cluster there is one such event."""
     on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
     """No process of the pod with this UID runs any more."""
+    throttling: Callable[[str, str], Awaitable[str]] = _not_known
+    """How much a container is held back by its CPU limit, by pod UID and CRI ID; empty when it is not."""
     on_back_off: Callable[[], None] = lambda: None
     """`back_offs` or `replaced` changed: write the checkpoint soon."""

@@ -112,6 +112,11 @@ class StatusReporter:
         found = self._results.get((container_id, probe))
         return found.result if found is not None else None
 
+    def probe_message(self, container_id: str, probe: str) -> str:
+        """What the probe said with its last result; empty without one."""
+        found = self._results.get((container_id, probe))
+        return found.message if found is not None else ""
+
     def waiting(self, container: str, reason: str, message: str) -> None:
         """Why a container does not start."""
         self._waiting[container] = (reason, message)

@@ -122,7 +122,8 @@ class Killing:
                     await other  # raises its error
         timeout_s = stop_timeout_s(deadline - time.monotonic())
         end = f"container {found.name} to end within {timeout_s} s"
-        with self.scope.wait_reasons.waiting_for(end, "hook", timeout_s=timeout_s):
+        why = self.context.ends.kill_cause(self.scope.pod.metadata.uid, found.name, found.id)
+        with self.scope.wait_reasons.waiting_for(end, "hook", timeout_s=timeout_s, error=why):
             await self.context.cri.stop_container(found.id, timeout_s)
         await self.runtime.read_stopped(found.id)
         self._forget(found.id)
@@ -135,7 +136,17 @@ class Killing:
             hook = self.scope.spawn(self._run_pre_stop(found, container, handler), "preStop")
             self._pre_stops[found.id] = hook
             self.context.ends.hook_began(self.scope.pod.metadata.uid, found.id, time.monotonic())
-        await self._until(hook, deadline)
+        known = self.context.ends.hook(self.scope.pod.metadata.uid, found.id)
+        now = time.monotonic()
+        # Here and not around the hook itself: a shorter grace period has a new deadline, and the hook goes on.
+        with self.scope.wait_reasons.waiting_for(
+            f"preStop hook of container {container.name}",
+            "hook",
+            timeout_s=max(0.0, deadline - now),
+            since=known.began if known is not None else now,
+            error=self.context.ends.kill_cause(self.scope.pod.metadata.uid, found.name, found.id),
+        ):
+            await self._until(hook, deadline)
         if hook.done():
             await hook
             return
@@ -149,8 +160,7 @@ class Killing:
 
     async def _run_pre_stop(self, found: ContainerView, container: Container, handler: LifecycleHandler) -> None:
         try:
-            with self.scope.wait_reasons.waiting_for(f"preStop hook of container {container.name}", "hook"):
-                await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
+            await self._hooks.run(self.scope.pod, container, found.id, handler, self.runtime.view)
         except RuntimeDown:
             # It may not have begun. Once the runtime answers it runs in the rest of the grace period.
             self._pre_stops.pop(found.id, None)

@@ -42,7 +42,7 @@ from proto.cri import api_pb2 as pb
 from proto.node.image_pull import ExpectImages, ImageEnsured
 from proto.pods.volume import CheckVolumes, MountPod, UnmountPod
 from proto.v1 import Container
-from proto.waits.obstacles import ending
+from proto.waits.obstacles import HOOK_FAILED, KILLED, ending
 from proto.wire.errors import AskTimeout, Refused
 
 log = logging.getLogger(__name__)
@@ -310,6 +310,7 @@ class Operations:
             event = reasons.FAILED_POST_START_HOOK, "PostStartHook failed"
             self.context.events.pod(self.scope.pod, "Warning", *event, container=container.name)
             grace_s = grace_of_kill_s(self.scope.pod, container, "FailedPostStartHook")
+            self.context.ends.killed(self.scope.pod.metadata.uid, container.name, found.id, HOOK_FAILED)
             await self._killing.end_container(found, time.monotonic() + grace_s, reasons.FAILED_POST_START_HOOK)
             raise StartFailedError(reasons.POST_START_HOOK_ERROR, str(failure)) from failure
 
@@ -442,17 +443,26 @@ class Operations:
         last = self.runtime.view.container(container)
         if last is None or last.state != "exited":
             return ""
+        killed = self.context.ends.kill_cause(self.scope.pod.metadata.uid, container, last.id)
+        if killed:
+            return f"{KILLED}{killed} (exit code {last.exit_code}); "
         return f"it ended with {ending(last.exit_code, last.reason, last.message)}; "
+
+    def loop_s(self, container: str) -> float:
+        """Seconds since the first end of its crash loop; 0 when that is not known."""
+        standing = self._back_off(container)
+        return max(0.0, time.time() - standing.since) if standing is not None and standing.since else 0.0
 
     async def raise_back_off(self, previous: ContainerView) -> None:
         """Raise the back-off before the start of a container that has exited. A kill after it does not undo it."""
         key = (self.scope.pod.metadata.uid, previous.name)
         finished = previous.finished_at_ns / 1e9
         standing, now = self._back_off(previous.name), time.time()
-        if not back_off.raises(standing, finished, now, self._replaced(previous)):
+        replaced = self._replaced(previous)
+        if not back_off.raises(standing, finished, now, replaced):
             return
         self.context.back_offs[key] = back_off.raised(
-            standing, finished, now, self.context.crash_loop, self._definition(previous.name)
+            standing, finished, now, self.context.crash_loop, self._definition(previous.name), replaced
         )
         self.context.on_back_off()
         await self.context.outlive_kill()

@@ -19,9 +19,10 @@ from actors._events.recorder import EventType
 from actors._metrics import kubelet as metrics
 from actors.pod_workers import policy
 from actors.pod_workers.cri_config.sandbox_config import pod_cgroup_parent
-from actors.pod_workers.decide.termination import Kill, find_container, grace_of_kill_s, grace_period_s
+from actors.pod_workers.decide.termination import RESTARTED, Kill, find_container, grace_of_kill_s, grace_period_s
 from actors.pod_workers.model import metrics as pod_metrics
 from actors.pod_workers.model import reasons
+from actors.pod_workers.model.end_record import kill_cause
 from actors.pod_workers.model.restart_policy import is_sidecar, restart_sources
 from actors.pod_workers.model.termination_request import TerminationRequest
 from actors.pod_workers.model.view import ContainerView, PodView
@@ -38,6 +39,7 @@ from proto.common import logs
 from proto.common.backoff import Backoff
 from proto.pods.volume import LIMIT_EXCEEDED
 from proto.v1 import Container, Pod
+from proto.waits.remedies import is_timeout
 from proto.wire.errors import ActorError, Refused
 
 log = logging.getLogger(__name__)
@@ -49,6 +51,8 @@ RETRY = Backoff(0.5, cap_s=RETRY_S)
 an abandoned call still holds the sandbox's name."""
 RETRY_NETWORK_S = 1.0
 """While the runtime's network is not ready (the kubelet's backOffOnTransientErrorPeriod)."""
+_PROBES = {"LivenessProbe": "liveness", "StartupProbe": "startup"}
+"""The probe by the reason of a kill."""
 VOLUME_DEADLINE_S = 120.0
 """Deadline of one wait for volumes (the kubelet's podAttachAndMountTimeout is 2 min 3 s)."""
 
@@ -182,8 +186,20 @@ class Sync:
 
     async def _kill(self, kill: Kill) -> None:
         log.info("%s: %s", log_name(self.scope.pod), kill.message)
-        grace_s = grace_of_kill_s(self.scope.pod, find_container(self.scope.pod, kill.container.name), kill.reason)
-        await self.killing.end_container(kill.container, time.monotonic() + grace_s, kill.message)
+        found, uid, kind = kill.container, self.scope.pod.metadata.uid, _PROBES.get(kill.reason)
+        said = self.report.probe_message(found.id, kind) if kind else ""
+        cause = kill_cause(said or kill.message.removesuffix(RESTARTED))
+        self.context.ends.killed(uid, found.name, found.id, cause)  # an event of it may be dropped
+        if is_timeout(said):
+            self.scope.spawn(self._note_throttling(found), "throttling")
+        grace_s = grace_of_kill_s(self.scope.pod, find_container(self.scope.pod, found.name), kill.reason)
+        await self.killing.end_container(found, time.monotonic() + grace_s, kill.message)
+
+    async def _note_throttling(self, found: ContainerView) -> None:
+        """Add to the cause of a kill that the container's CPU limit held it back. The kill does not wait for that."""
+        uid = self.scope.pod.metadata.uid
+        if note := await self.context.throttling(uid, found.id):
+            self.context.ends.add_to_cause(uid, found.name, found.id, note)
 
     async def _reset(self, instances: tuple[ContainerView, ...], sources: tuple[ContainerView, ...]) -> float:
         """Restart all containers. The others are removed at once, the one whose exit matched after its back-off.
@@ -315,15 +331,16 @@ class Sync:
         # hint will report its exit.
         return 0.0 if found.state == "exited" or is_sidecar(container) else math.inf
 
-    def _held_back(self, part: str, reason: str, message: str, wait_s: float) -> None:
+    def _held_back(self, part: str, reason: str, message: str, wait_s: float, loop_s: float = 0.0) -> None:
         self._something_failed = True
-        self.scope.wait_reasons.held_back(part, reason, message, wait_s)
+        self.scope.wait_reasons.held_back(part, reason, message, wait_s, loop_s)
 
     def _hold_back(self, container: str, held_s: float) -> None:
         self.operations.forget_kill(container)
         reason, message = self.operations.back_off_reason(container)
         self.report.waiting(container, reason, message)
-        self._held_back(f"container {container}", reason, f"{self.operations.last_end(container)}{message}", held_s)
+        text, loop_s = f"{self.operations.last_end(container)}{message}", self.operations.loop_s(container)
+        self._held_back(f"container {container}", reason, text, held_s, loop_s)
         self._event("Warning", "BackOff", reasons.back_off_event(self.scope.pod, container), container)
 
     def _event(self, kind: EventType, reason: str, message: str, container: str = "") -> None:

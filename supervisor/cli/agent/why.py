@@ -10,6 +10,7 @@ import re
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,7 +20,7 @@ import msgspec
 from proto.agent.settings import Settings
 from proto.agent.supervisor import ListActors
 from proto.common.safe_text import one_line
-from proto.node.runtime import EMBEDDED
+from proto.node.runtime import EMBEDDED, ListPulls
 from proto.node.runtime import endpoint as embedded_endpoint
 from proto.waits.chain import Answer, Cause, shown
 from proto.waits.facts import ActorState, Facts, collect, states
@@ -45,6 +46,11 @@ PEERS_S = 0.05
 """The answer of the supervisor adds to the records. It is not waited for any longer."""
 STATUS_S = 1.0
 """The time for status, events and config to answer, each. They are not asked when they cannot answer."""
+THROTTLING_S = 2.0
+"""The time for stats to answer, which reads figures twice. It is asked after a probe's timeout only."""
+LOG_BYTES = 8192
+"""Read from the end of a log, for its last line."""
+LINE_CHARS = 200
 MOST_REFUSED = 3
 """Most refused manifests that an answer names."""
 MOST_USERS = 3
@@ -57,6 +63,7 @@ class _Agent(NamedTuple):
 
     run_dir: Path
     facts: Facts
+    pod_logs_dir: str
 
     def answers(self, actor: str) -> bool:
         """True when no reason is known why the actor would not."""
@@ -100,7 +107,7 @@ def _plain(answer: Answer, took_ms: float) -> dict[str, object]:
 def explain(run_dir: Path, text: str) -> Answer:
     """The answer for a subject as people write it. Raises UnknownSubjectError and CommandError."""
     settings = _settings(run_dir)
-    agent = _Agent(run_dir, gather(run_dir, settings.container_runtime_endpoint))
+    agent = _Agent(run_dir, gather(run_dir, settings.container_runtime_endpoint), settings.pod_logs_dir)
     if not text.startswith("pod/") or agent.facts.agent_gone:
         return walk(agent.facts, subject_of(text, agent.facts))
     try:
@@ -111,13 +118,15 @@ def explain(run_dir: Path, text: str) -> Answer:
 
 
 def _with_status(agent: _Agent, answer: Answer) -> Answer:
-    """The answer, with what other facts add: a container's last end, what a rejected pod asks for, a mount's users."""
+    """The answer, with what other facts add: a container's last end, what a rejected pod asks for, and the like."""
     first = answer.causes[0]
     last = first.links[-1] if first.links else None
     if last is None:
         return answer
     if busy := _BUSY.search(last.error):
         told = _with_users(first, busy[1])
+    elif first.code == "cri" and last.what == "PullImage":
+        told = _with_progress(agent, first)
     elif last.what.endswith(CRASH_LOOP) or last.kind == "admission":
         pods = _pods(agent) or ()
         pod = _named(pods, answer.subject)
@@ -140,6 +149,24 @@ def _with_users(cause: Cause, path: str) -> Cause:
     return msgspec.structs.replace(cause, sentence=f"{cause.sentence} ({some}{more})")
 
 
+def _with_progress(agent: _Agent, cause: Cause) -> Cause:
+    """The cause, with the bytes of a pull so far. Only the embedded runtime tells them."""
+    names = [link.waiter.removeprefix("image/") for link in cause.links if link.waiter.startswith("image/")]
+    if not names or "runtime" not in agent.facts.tables or not agent.answers("runtime"):
+        return cause
+    try:
+        with Client(str(agent.run_dir)) as client:
+            pulls = client.ask("runtime", ListPulls(), STATUS_S).pulls
+    except (ActorError, ProtocolError, OSError):
+        return cause
+    own = next((one for one in pulls if one.name == names[-1] or one.name.endswith(f"/{names[-1]}")), None)
+    if own is None or not own.total_bytes:
+        return cause
+    sizes = f"{own.done_bytes / 1e6:.1f} of {own.total_bytes / 1e6:.1f} MB"
+    layers = f"{own.layers_done} of {own.layers} layers"
+    return msgspec.structs.replace(cause, sentence=f"{cause.sentence}; {sizes} so far, {layers}")
+
+
 def _of_status(agent: _Agent, text: str, node_name: str) -> Answer:
     """The answer for a pod of which nothing is recorded."""
     pods = _pods(agent)
@@ -154,7 +181,7 @@ def _of_status(agent: _Agent, text: str, node_name: str) -> Answer:
         return _unknown(agent, text, node_name, str(error))
     answer = walk(agent.facts, subject)
     if answer.causes:
-        return answer
+        return _with_status(agent, answer)
     if pods is None:
         raise _no_answer(subject)
     pod = _named(pods, subject)
@@ -248,7 +275,42 @@ def _look(agent: _Agent, pod: Pod) -> Look:
 
         with suppress(ActorError, ProtocolError, OSError), Client(str(agent.run_dir)) as client:
             found = client.ask("events", ListEvents(), STATUS_S).events
-    return Look(events_of(pod, found), time.time())
+    return Look(
+        events_of(pod, found),
+        time.time(),
+        throttling=partial(_throttling, agent, pod.metadata.uid),
+        last_line=partial(_last_line, agent.pod_logs_dir),
+    )
+
+
+def _last_line(pod_logs_dir: str, pod: Pod, container: str, previous: bool) -> str:
+    """The last line of the log of a container's run; empty without one. A pod may write anything there."""
+    from actors._host.files.untrusted_files import read_tail  # noqa: PLC0415 - for ends only
+    from actors._logs import files  # noqa: PLC0415
+    from actors._logs.entries import Formatter  # noqa: PLC0415
+
+    try:
+        path = files.log_file(pod_logs_dir, pod, container, previous=previous)
+        data, whole = read_tail(str(path), LOG_BYTES)
+    except (files.NoSuchContainer, OSError):
+        return ""
+    text = Formatter().feed(data if whole else data.partition(b"\n")[2])
+    found = [line for line in text.decode(errors="replace").splitlines() if line.strip()]
+    return found[-1][:LINE_CHARS] if found else ""
+
+
+def _throttling(agent: _Agent, uid: str, container_id: str) -> str:
+    """How a CPU limit holds the container back; empty when it does not, or when stats does not answer."""
+    from proto.node.stats import GetThrottling  # noqa: PLC0415 - after a probe's timeout only
+
+    if not agent.answers("stats"):
+        return ""
+    try:
+        with Client(str(agent.run_dir)) as client:
+            request = GetThrottling(pod_uid=uid, container_id=container_id)
+            return client.ask("stats", request, THROTTLING_S).in_words
+    except (ActorError, ProtocolError, OSError):
+        return ""
 
 
 def _refused(agent: _Agent) -> tuple[SourceProblem, ...]:

@@ -17,6 +17,8 @@ from click.testing import CliRunner, Result
 
 from proto.agent.settings import Settings
 from proto.common.machine import procfs
+from proto.node.runtime import PullsUnderWay, PullUnderWay
+from proto.node.stats import GetThrottling, Throttling
 from proto.pods.config import SourceProblem, Sources
 from proto.pods.events import Events
 from proto.pods.status import Pods
@@ -219,6 +221,72 @@ def test_why_has_the_status_and_events_of_a_crash_loop(runner: CliRunner, run_di
         "2 restarts so far; see supervisor logs web-node -c c"
     )
     assert (cause["code"], cause["links"][0]["what"]) == ("retry", record.what)
+
+
+BACK_OFF = Wait(
+    kind="retry",
+    waiter="pod/default/web-node",
+    what="container c: CrashLoopBackOff",
+    error="it ended with exit code 143; back-off 20s restarting failed container=c",
+)
+
+
+def test_why_of_a_short_name_has_the_last_end_and_its_last_line(runner: CliRunner, run_dir: Path) -> None:
+    logs = run_dir / "logs" / "default_web-node_uid-default-web-node" / "c"
+    logs.mkdir(parents=True)
+    entry = "2026-01-01T00:00:00.000000000Z stderr F "
+    (logs / "2.log").write_text(f"{entry}{'x' * 9000}\n{entry}FATAL: no \x1b[2Jdatabase\n{entry}\n")
+    with recorded(run_dir, BACK_OFF), agent(run_dir, lambda _: Pods(pods=(crashing(),))):
+        settings_file.write(Settings(run_dir=str(run_dir), node_name="node", pod_logs_dir=str(run_dir / "logs")))
+        said = [run(runner, run_dir, "why", name).stdout.splitlines()[0] for name in ("pod/web", "pod/web-node")]
+        (logs / "2.log").unlink()
+        (logs / "2.log").symlink_to("/etc/hostname")
+        linked = run(runner, run_dir, "why", "pod/web").stdout
+    begin = "Pod default/web-node is not ready: its container c ends with exit code 143 (SIGTERM)"
+    end = ", and is restarted; 2 restarts so far; see supervisor logs web-node -c c"
+    assert said == [f"{begin}, last with 'FATAL: no \\x1b[2Jdatabase'{end}"] * 2
+    assert linked.startswith(f"{begin}{end}"), "a link is not followed"
+
+
+def test_why_asks_for_a_cpu_limit_behind_a_probes_timeout(runner: CliRunner, run_dir: Path) -> None:
+    running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
+    status = {"name": "c", "containerID": "containerd://abc", "state": running}
+    status = {"phase": "Running", "containerStatuses": [status]}
+    pod = msgspec.structs.replace(make_pod(), status=from_dict(Pod, {"status": status}).status)
+    found = Events(events=(told("Unhealthy", "Readiness probe failed: command timed out"),), revision=1)
+    held = Throttling(limit_milli=10, periods=5, throttled_periods=4, throttled_ms=300, over_s=0.5)
+    for answer, said in (
+        (held, "its container is throttled in 4 of its 5 CPU periods in the last 0.5 s, 0.3 s in all, by limits.cpu"),
+        (Throttling(), "command timed out; correct the probe or what it asks\n"),
+        (None, "command timed out; correct the probe or what it asks\n"),
+    ):
+        peers: dict[str, Answer] = {"events": lambda _: found, "stats": partial(_says_maybe, answer)}
+        with agent(run_dir, lambda _: Pods(pods=(pod,)), **peers) as fake:
+            assert said in run(runner, run_dir, "why", "pod/web").stdout
+            (asked,) = [message for _, message in fake.asked if isinstance(message, GetThrottling)]
+        assert (asked.pod_uid, asked.container_id) == ("uid-default-web-node", "abc")
+
+
+def _says_maybe(answer: Message | None, _: Message) -> Message | None:
+    return answer
+
+
+def test_why_tells_the_progress_of_a_pull(runner: CliRunner, run_dir: Path) -> None:
+    name = "docker.io/library/big:1"
+    call = Wait(kind="cri", waiter=f"image/{name}", target="cri", what="PullImage")
+    pull = PullUnderWay(name=name, began=0.0, done_bytes=2_500_000, total_bytes=10_000_000, layers_done=1, layers=4)
+    pod = Wait(kind="condition", waiter="pod/default/web-node", target=f"image/{name}")
+    (run_dir / "waits").mkdir()
+    tables = [
+        Slots(run_dir / "waits" / one, one, 1, procfs.start_time(os.getpid())) for one in ("image_pull", "runtime")
+    ]
+    for wait in (call, pod):
+        tables[0].write(tables[0].take(), wait)
+    with agent(run_dir, lambda _: Pods(pods=(make_pod(),)), runtime=lambda _: PullsUnderWay(pulls=(pull,))):
+        said = run(runner, run_dir, "why", "pod/web").stdout.splitlines()[0]
+    for table in tables:
+        table.close()
+    assert said.endswith("; 2.5 of 10.0 MB so far, 1 of 4 layers"), said
 
 
 @contextmanager

@@ -159,10 +159,14 @@ PROBED: dict[str, Any] = {"startupProbe": {}, "readinessProbe": {}}
             "its container main is killed and restarted: Liveness probe failed: broken; see",
         ),
         ((event("FailedPostStartHook", "PostStartHook failed"),), "is killed and restarted: its postStart hook failed"),
-        ((event("Unhealthy", "Readiness probe failed: x"),), "ends with exit code 137, and is restarted; see"),
+        (
+            (event("Unhealthy", "Readiness probe failed: x"),),
+            "ends with exit code 137 (SIGKILL), and is restarted; see",
+        ),
         (
             (event("FailedPostStartHook", "PostStartHook failed", ago_s=60),),
-            "ends with exit code 137, and is restarted; an earlier run was killed: its postStart hook failed; see",
+            "ends with exit code 137 (SIGKILL), and is restarted; an earlier run was killed: "
+            "its postStart hook failed; see",
         ),
     ],
 )

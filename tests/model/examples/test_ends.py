@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 from msgspec.structs import replace
 
+from actors._base.messaging import waits
 from actors._host import other_agent
 from actors._host.files import checkpoint
 from actors.pod_workers.worker import PUBLISH_ENDED_S
@@ -411,6 +414,31 @@ def test_pod_with_no_grace_period_ends_with_its_hook(make_world, hooks, cause):
         world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=0, reason="Evicted", message="memory"))
     world.clock.advance(30)
     assert (world.running(), len(ran)) == ([], 1), explain(world)
+
+
+def test_wait_for_a_prestop_hook_has_the_time_that_is_left(make_world, monkeypatch):
+    world = make_world(static=False)
+    recorded = []
+
+    @contextmanager
+    def waiting(kind, target, what, **fields):
+        recorded.append((what, world.clock.now, fields))
+        yield
+
+    monkeypatch.setattr(waits, "waiting", waiting)
+    container = {**PLAIN["containers"][0], "lifecycle": {"preStop": {"sleep": {"seconds": 300}}}}
+    pod = specs.api_pod({**PLAIN, "containers": [container], "terminationGracePeriodSeconds": 60}, 1)
+    world.update("api", "ADD", pod)
+    world.clock.advance(5)
+    world.update("api", "DELETE", specs.with_deletion(pod, 60))
+    world.clock.advance(10)
+    world.tell_pod_workers("eviction", EvictPod(pod_uid=UID, grace_period_s=20, reason="Evicted", message="memory"))
+    world.clock.advance(5)
+    hooks = [(now, fields) for what, now, fields in recorded if what == "preStop hook of container a"]
+    assert [round(fields["timeout_s"]) for _, fields in hooks] == [60, 20], "the second is of the shorter grace period"
+    assert hooks[1][1]["since"] == hooks[0][1]["since"], "the hook has run since then"
+    world.clock.advance(60)
+    assert not world.running(), explain(world)
 
 
 @pytest.mark.parametrize("cause", ["liveness", "image"])

@@ -206,3 +206,27 @@ def test_a_restart_of_all_goes_on_when_its_cause_is_removed(make_world):
     assert first.id not in world.runtime.containers
     assert sorted(one.name for one in world.running()) == ["a", "x"], explain(world)
     assert not restarting_all(world), explain(world)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_cause_of_a_liveness_kill_outlives_events_and_a_restart(make_world, killed):
+    """A wait record has it: the recorder drops events of a pod that has too many."""
+    world = make_world(static=False)
+    assert waits_after_kills(world, 15, 4)[-1] == 20
+    world.health["a", "liveness"] = False
+    world.peers["probe"].look()
+    (last,) = world.running()
+    while last.running:
+        world.clock.step()
+    world.health["a", "liveness"] = True
+    world.clock.advance(2)
+    if killed:
+        world.kill()
+        world.clock.advance(5)
+    operations = world.process.actor.workers[UID].operations
+    assert not world.running(), "it is held back"
+    assert operations.last_end("a").startswith("it was killed: Container a failed liveness probe (exit code "), explain(
+        world
+    )
+    assert operations.loop_s("a") >= 3 * 15 + 20, "since its first end"
+    settle(world)

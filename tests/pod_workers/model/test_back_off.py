@@ -405,3 +405,15 @@ def run(coroutine: Coroutine[None, None, None]) -> None:
     """A back-off that waits for nothing."""
     with pytest.raises(StopIteration):
         coroutine.send(None)
+
+
+def test_a_loop_began_with_its_first_end():
+    first = raised(None, 1000.0, 1001.0, DELAYS)
+    second = raised(first, 1020.0, 1030.0, DELAYS)
+    assert (first.since, second.since, from_plain(to_plain({("u", "c"): second}))) == (
+        1000.0,
+        1000.0,
+        {("u", "c"): second},
+    )
+    assert raised(second, 5000.0, 5001.0, DELAYS).since == 5000.0, "a long run begins a new one"
+    assert raised(None, 1000.0, 1001.0, DELAYS, "", Replaced("i", 900.0)).since == 900.0, "a kill had no back-off"

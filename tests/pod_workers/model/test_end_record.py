@@ -3,12 +3,17 @@
 import pytest
 
 from actors.pod_workers.model.end_record import (
+    MAX_CAUSE,
     ContainerEnd,
     EndRecord,
     HookRecord,
+    KillRecord,
     containers_from_plain,
     containers_to_plain,
     from_plain,
+    kill_cause,
+    kills_from_plain,
+    kills_to_plain,
     remaining_grace_s,
     remaining_hook,
     to_plain,
@@ -134,3 +139,38 @@ def test_begun_end_keeps_an_earlier_deadline_and_the_hooks(ends):
         ends.begin("u", at)
     assert ends.end_by("u", 40.0) == 20.0
     assert ends.hook("u", "c") == HookRecord(1.0)
+
+
+def test_cause_of_a_kill_is_that_of_one_instance(ends, writes):
+    ends.killed("u", "a", "c1", "Liveness probe failed: broken")
+    ends.killed("u", "a", "c1", "definition changed")
+    assert ends.kill_cause("u", "a", "c1") == "Liveness probe failed: broken", "the first cause stands"
+    assert (ends.kill_cause("u", "a", "c2"), ends.kill_cause("u", "b", "c1"), len(writes)) == ("", "", 1)
+    assert kills_from_plain(kills_to_plain(ends.kills)) == ends.kills
+    ends.killed("u", "a", "c2", "other")
+    ends.killed("v", "a", "c3", "other")
+    assert ends.kills["u", "a"] == KillRecord("c2", "other"), "no more than one for a container"
+    ends.keep({"v"})
+    assert list(ends.kills) == [("v", "a")]
+    ends.forget("v")
+    assert ends.kills == {}
+
+
+def test_note_is_added_to_the_cause_of_that_instance_alone(ends, writes):
+    ends.add_to_cause("u", "a", "c1", "throttled")
+    assert ends.kills == {}
+    ends.killed("u", "a", "c1", "Liveness probe failed: timeout")
+    ends.add_to_cause("u", "a", "c1", "throttled")
+    ends.add_to_cause("u", "a", "c0", "of another run")
+    assert ends.kill_cause("u", "a", "c1") == "Liveness probe failed: timeout (throttled)"
+    assert len(writes) == 2
+
+
+@pytest.mark.parametrize("said", ["x" * 5000, "\u00e9" * 5000, "a\n\tb: "])
+def test_cause_of_a_kill_is_one_short_line(said):
+    note = "throttled in 4 of its 5 CPU periods"
+    found = kill_cause(said, note)
+    assert len(found.encode()) <= MAX_CAUSE + 3
+    assert found.endswith(f" ({note})")
+    assert "\n" not in found
+    assert kill_cause("a\n\tb: ") == "a b"

@@ -13,12 +13,13 @@ import pytest
 from actors._base import Future
 from actors._metrics import kubelet as metrics
 from actors.pod_workers.model.view import ContainerView, PodView, SandboxView
+from actors.pod_workers.shared.ends import Ends
 from actors.pod_workers.steps.container_start import StartFailedError
 from actors.pod_workers.steps.operations import Operations
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
 from proto.node.image_pull import ImageEnsured
-from proto.v1 import Pod
+from proto.v1 import ObjectMeta, Pod
 from proto.v1.codec import from_dict
 from proto.wire.errors import Refused
 
@@ -121,11 +122,17 @@ def test_a_missing_image_is_told_before_a_missing_target() -> None:
 )
 def test_record_of_a_back_off_begins_with_the_last_end(last: ContainerView, said: str) -> None:
     runtime: Any = SimpleNamespace(view=PodView(containers=(last,)))
-    scope: Any = SimpleNamespace(context=None)
+    ends = Ends({}, {}, lambda: None)
+    scope: Any = SimpleNamespace(context=SimpleNamespace(ends=ends), pod=Pod(metadata=ObjectMeta(uid="u")))
     unused: Any = None
     operations = Operations(scope, runtime, unused, unused)
     assert operations.last_end("c") == (f"it ended with {said}" if said else "")
     assert operations.last_end("other") == ""
+    ends.killed("u", "c", "before", "Liveness probe failed: old")
+    assert operations.last_end("c") == (f"it ended with {said}" if said else "")
+    ends.killed("u", "c", "i", "Liveness probe failed: broken")
+    killed = f"it was killed: Liveness probe failed: broken (exit code {last.exit_code}); "
+    assert operations.last_end("c") == (killed if said else "")
 
 
 @pytest.mark.parametrize(

@@ -12,4 +12,4 @@ from tests.proof import why
 def test_right_root_cause_comes_first() -> None:
     found = why.rows()
     assert [row for row in found if not row["passed"]] == []
-    assert len(found) >= 42
+    assert len(found) >= 49

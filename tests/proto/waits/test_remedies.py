@@ -42,6 +42,30 @@ def link(kind: Any = "retry", what: str = "", error: str = "", **more: Any) -> L
         (link("admission", f"{SHORT}[(res: memory, q: 3145728), (res: x/y, q: 2), ]"), "3Mi of memory and 2 of x/y"),
         (link("hook", "postStart hook of container app"), "end its command in the container"),
         (link("hook", "preStop hook of container app"), "the grace period ends it"),
+        (link("hook", "preStop hook of container app", deadline_in_s=12), "the grace period ends it in 12 s"),
+        (link("hook", "container app to end within 60 s", age_s=9, deadline_in_s=51), "SIGTERM has not ended it"),
+        (link(what="container app: ErrImagePull", error="cannot reach registry x: status 429"), "wait, or log in"),
+        (link(what="container app: ErrImagePull", error="cannot reach registry x: status 503"), "see that registry"),
+        (link(what="container app: ErrImagePull", error="it has no image for linux/amd64"), "name an image for it"),
+        (link(error="unable to start container process: container init was OOM-killed"), "raise limits.memory"),
+        (link(error='unable to start container process: error mounting "/x" to rootfs'), "volumeMounts"),
+        (link(error="[Errno 2] No such file or directory: '/seccomp/gone.json'"), "correct the pod's seccompProfile"),
+        (link(error='failed to prepare subPath for volumeMount "data"'), "correct the subPath"),
+        (link(error="container has runAsNonRoot and image will run as root"), "give the container another runAsUser"),
+        (link(error="driver name x not found in the list of registered CSI drivers"), "install this CSI driver"),
+        (link(error="missing value for GONE"), "define this variable"),
+        (link(error="mount: unknown filesystem type 'nfs'."), "install this file system's tools"),
+        (link(error="cannot set sysctl net.x to 'y'"), "correct the pod's sysctls"),
+        (link(error="unable to start container process: write /proc/sys/net/x: invalid"), "correct the pod's sysctls"),
+        (link("condition", 'volume "data"', "open /x/y: no such file or directory"), "make it on this machine"),
+        (link("admission", "AppArmor: Pod was rejected: Cannot enforce AppArmor"), "remove its appArmorProfile"),
+        (link("admission", f"{SHORT}[(res: hugepages-2Mi, q: 4194304), ]"), "this node lacks 4Mi of hugepages-2Mi"),
+        (link("admission", 'Evicted: Usage of EmptyDir volume "data" exceeds the limit "1Mi".'), "sizeLimit"),
+        (
+            link("admission", "Evicted: Pod ephemeral local storage usage exceeds the total limit of containers 1Mi."),
+            "raise its limits.ephemeral-storage",
+        ),
+        (link("admission", "Evicted: The node had condition: [DiskPressure]. "), "free memory or disk"),
     ],
 )
 def test_wait_has_a_remedy(wait: Link, expected: str) -> None:
@@ -73,7 +97,10 @@ def test_pod_that_ran_is_not_called_unadmitted(reason: str) -> None:
 def test_deadline_of_a_containers_end_is_its_sigkill() -> None:
     wait = link("hook", "container app to end within 120 s", age_s=25, deadline_in_s=95)
     said = sentence(NAME, Root("hook", 73), (wait,), Facts(now=0.0, tables={}))
-    assert said == "Pod a/web waits for 25 s for container app to end within 120 s, and SIGKILL ends it in 95 s"
+    assert said == (
+        "Pod a/web waits for 25 s for container app to end within 120 s, and SIGKILL ends it in 95 s; "
+        "SIGTERM has not ended it: have its command handle that signal"
+    )
 
 
 def test_deadline_that_has_passed_is_told_as_such() -> None:
