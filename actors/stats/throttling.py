@@ -40,7 +40,7 @@ def is_limited(readings: Sequence[Detail]) -> bool:
 
 
 def throttling(before: Sequence[Detail], after: Sequence[Detail]) -> Throttling:
-    """What holds the container back in most periods: of the time between the readings, else since its start. Pure.
+    """The limit that throttles the container in most periods: between the readings, else since its start. Pure.
 
     Both are (container, pod).
     """

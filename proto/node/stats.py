@@ -98,14 +98,14 @@ class GetPodUsages(Request[PodUsages], frozen=True, kw_only=True):
 
 
 class Throttling(Message, frozen=True, kw_only=True):
-    """How a CPU limit (cpu.max, cpu.cfs_quota_us) has held a container back in most periods; zeros: it has not."""
+    """The CPU limit (cpu.max, cpu.cfs_quota_us) that throttles a container in most periods; zeros: none does."""
 
     limit_milli: int = 0
     """The limit in thousandths of a CPU."""
     periods: int = 0
     """Periods of the scheduler in which it had work to do."""
     throttled_periods: int = 0
-    """Those at whose end it had to wait."""
+    """The periods at whose end it had to wait."""
     throttled_ms: int = 0
     """The sum of its waits."""
     over_s: float = 0.0

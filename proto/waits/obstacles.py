@@ -27,7 +27,7 @@ KILLED = "it was killed: "
 HOOK_FAILED = "its postStart hook failed"
 """The cause of a kill after a failed postStart hook."""
 BACK_OFF = "; back-off "
-"""What follows the last end in that error."""
+"""The text after the last end in that error."""
 CREATING = ("ContainerCreating", "PodInitializing")
 
 
@@ -67,7 +67,7 @@ class Look(NamedTuple):
     tool: Tool = Tool()
     patience_s: float = 0.0
     throttling: Callable[[str], str] = lambda _: ""
-    """How a CPU limit holds a container back, by its CRI ID; asked after a probe's timeout only."""
+    """The text on a CPU limit that throttles a container, by its CRI ID; asked after a probe's timeout only."""
     last_line: Callable[[Pod, str, bool], str] = lambda _pod, _container, _previous: ""
     """The last line of a container's log, of its present or previous run. Asked for an end without a message."""
 
@@ -341,7 +341,7 @@ def _cause_of_failure(container: ContainerStatus, said: str, look: Look) -> tupl
 
 
 def recent(pod: Pod, look: Look) -> list[str]:
-    """What has happened to a pod in the last RECENT_S that waits for nothing now: ends, failed probes, OOM kills."""
+    """Ends, failed probes and OOM kills of the last RECENT_S, of a pod that waits for nothing now."""
     found = []
     for one in (*pod.status.init_container_statuses, *pod.status.container_statuses):
         last = one.last_state.terminated

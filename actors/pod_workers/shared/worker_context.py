@@ -209,6 +209,6 @@ class WorkerContext:
     on_terminated: Callable[[str], None] = lambda uid: None  # noqa: ARG005 - the signature
     """No process of the pod with this UID runs any more."""
     throttling: Callable[[str, str], Awaitable[str]] = _not_known
-    """How much a container is held back by its CPU limit, by pod UID and CRI ID; empty when it is not."""
+    """The text on a CPU limit that throttles a container, by pod UID and CRI ID; empty without throttling."""
     on_back_off: Callable[[], None] = lambda: None
     """`back_offs` or `replaced` changed: write the checkpoint soon."""

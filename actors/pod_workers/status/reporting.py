@@ -113,7 +113,7 @@ class StatusReporter:
         return found.result if found is not None else None
 
     def probe_message(self, container_id: str, probe: str) -> str:
-        """What the probe said with its last result; empty without one."""
+        """The message of the probe's last result; empty without one."""
         found = self._results.get((container_id, probe))
         return found.message if found is not None else ""
 

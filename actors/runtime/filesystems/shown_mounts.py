@@ -1,8 +1,8 @@
 """Shows a container its root file system and its mounts where the users of its pod may reach them.
 
 An OCI runtime mounts as root of the pod's user namespace, a user of the machine that may not enter the agent's
-directories. So it runs in a mount namespace with a directory in /run that the pod's group may enter, and with a mount
-there for each source (helper/shown_mounts.py). Files of volumes appear there with the pod's IDs: runc before 1.2 makes
+directories. So it runs in a mount namespace with a directory in /run that the pod's group may enter. Each source has a
+mount there (helper/shown_mounts.py). Files of volumes appear there with the pod's IDs: runc before 1.2 makes
 no ID-mapped mounts. containerd has such directories, too.
 """
 

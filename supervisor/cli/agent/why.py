@@ -300,7 +300,7 @@ def _last_line(pod_logs_dir: str, pod: Pod, container: str, previous: bool) -> s
 
 
 def _throttling(agent: _Agent, uid: str, container_id: str) -> str:
-    """How a CPU limit holds the container back; empty when it does not, or when stats does not answer."""
+    """The text on a CPU limit that throttles the container; empty without throttling, or when stats does not answer."""
     from proto.node.stats import GetThrottling  # noqa: PLC0415 - after a probe's timeout only
 
     if not agent.answers("stats"):
