@@ -160,16 +160,16 @@ def test_no_half_of_a_file_is_read_while_others_are_copied(directory: Path, node
 
 def test_file_name_that_is_no_utf8_is_an_error_of_that_file(directory: Path, config: ActorProcess, node: Node) -> None:
     name = os.fsencode(directory) + b"/b\xff.yaml"
+    problem = {f"{directory}/b\\xff.yaml": "its name is not UTF-8; rename the file"}
+    (directory / "a.yaml").write_text(manifest("a"))
     for _ in range(2):
         with open(name, "w") as file:
             file.write(manifest("b"))
-        (directory / "a.yaml").write_text(manifest("a"))
         node.wait({"a-node": "busybox"})
-        (problem,) = wait_for(lambda: _problems(node).items(), 5)
-        assert problem == (f"{directory}/b\\xff.yaml", "its name is not UTF-8; rename the file")
+        wait_for(lambda: _problems(node) == problem, 20)
         pid = config.pid
         os.unlink(name)
-        wait_for(lambda: not _problems(node), 5)
+        wait_for(lambda: not _problems(node), 20)
         assert config.pid == pid
         config.restart()
 
