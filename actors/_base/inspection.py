@@ -17,8 +17,8 @@ from proto.common.secret_names import HIDDEN, hides, safe
 
 MOST_VALUES = 2000
 """In one answer; some 3 ms."""
-MOST_ITEMS = 100
-"""Of one container."""
+MOST_ITEMS = 250
+"""Of one container. More than Settings has fields, so that each is shown."""
 MOST_TEXT = 200
 DEPTH = 3
 MOST_DEPTH = 8

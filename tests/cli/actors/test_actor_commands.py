@@ -14,8 +14,10 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from msgspec.structs import fields
 
 from proto.agent.actor import Ping
+from proto.agent.settings import Settings
 from supervisor.cli import group
 from supervisor.cli.actors import top
 from supervisor.cli.actors.ask import build
@@ -75,6 +77,7 @@ def test_state_shows_any_part_of_an_actor(invoke: Any) -> None:
     assert "ready: true" in invoke("state", "status").stdout
     settings = json.loads(invoke("state", "status", "settings", "-o", "json").stdout)
     assert settings["node_name"] == "node"
+    assert len(settings) == len(fields(Settings))
     assert invoke("state", "status", "settings.node_name").stdout == "'node'\n"
     assert "there is no 'nothing'" in invoke("state", "status", "settings.nothing", code=1).stderr
 

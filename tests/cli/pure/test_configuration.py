@@ -98,9 +98,12 @@ ROWS: dict[str, tuple[Any, Any, str, Any, Any]] = {
     ),
     "pattern=N,...": (
         [{"filePattern": "a", "verbosity": 1}], [{"filePattern": "b", "verbosity": 2}], "c=3",
-        [{"filePattern": "b", "verbosity": 2}], [{"filePattern": "c", "verbosity": 3}],
+        [{"filePattern": "b", "verbosity": 2}],
+        [{"filePattern": "b", "verbosity": 2}, {"filePattern": "c", "verbosity": 3}],
     ),
 }  # fmt: skip
+ADDED = ("featureGates", "logging.vmodule")
+"""Fields to whose value in the files a flag adds, as in the kubelet. Other flags replace it."""
 
 
 def row(flag: table.Flag) -> tuple[Any, Any, str, Any, Any]:
@@ -130,11 +133,11 @@ def test_flag_wins_over_drop_in_over_file_over_default(
 
     default = in_force()
     argument = f"--{flag.name}={text}"
-    gates = flag.field == "featureGates"  # those of a flag are added to the files', not put in their place
-    assert in_force(argument) == forced or gates
+    adds = flag.field in ADDED
+    assert in_force(argument) == forced or adds
     files.write(files.config, nested(flag.field, in_file))
     assert in_force() == ("1m1s" if in_file == "61s" else in_file) != default
-    assert in_force(argument) == forced or gates
+    assert in_force(argument) == forced or adds
     files.write(files.dir / "10.conf", nested(flag.field, in_drop_in))
     assert in_force() == merged
     assert in_force(argument) == forced
@@ -377,18 +380,24 @@ def test_every_file_with_errors_is_named(files: Files) -> None:
     assert [error.split("/")[-1].split(":")[0] for error in errors] == ["config.yaml", "config.yaml", "1.conf"]
 
 
-def test_unknown_field_and_repeated_key_are_noted_in_every_file(files: Files) -> None:
-    files.write(files.config, {"maxPod": 1, "clusterDNSS": ["10.0.0.1"], "maxPods": 5})
-    files.write(files.dir / "1.conf", TEXT + "maxPods: 6\nmaxPods: 7\nclusterDNSS: [10.0.0.2]\n")
+def test_unknown_field_is_noted_in_every_file_and_a_repeated_key_in_the_first(files: Files) -> None:
+    files.write(files.config, TEXT + 'maxPod: 1\nmaxPods: 5\nmaxPods: 6\nclusterDNSS: ["10.0.0.1"]\n')
+    files.write(files.dir / "1.conf", TEXT + "maxPods: 7\nclusterDNSS: [10.0.0.2]\n")
     effective = files.assemble()
     assert effective.config.max_pods == 7
     assert set(effective.sources) == {"maxPods"}
     assert [note.replace(f"{files.config.parent}/", "") for note in effective.notes] == [
         "config.yaml:3: maxPod: unknown field, did you mean maxPods?",
-        "config.yaml:4: clusterDNSS: unknown field, did you mean clusterDNS?",
-        "config.d/1.conf:4: maxPods: the key is there twice, first on line 3; the last value counts",
-        "config.d/1.conf:5: clusterDNSS: unknown field, did you mean clusterDNS?",
+        "config.yaml:5: maxPods: the key is there twice, first on line 4; the last value counts",
+        "config.yaml:6: clusterDNSS: unknown field, did you mean clusterDNS?",
+        "config.d/1.conf:4: clusterDNSS: unknown field, did you mean clusterDNS?",
     ]
+
+
+def test_repeated_key_of_a_drop_in_is_an_error(files: Files) -> None:
+    files.write(files.dir / "1.conf", TEXT + "maxPods: 6\nmaxPods: 7\n")
+    with pytest.raises(ConfigurationError, match=r"1\.conf:4: maxPods: the key is there twice, first on line 3"):
+        files.assemble()
 
 
 def test_unknown_field_and_repeated_key_are_errors_when_strict(files: Files) -> None:
