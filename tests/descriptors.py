@@ -8,7 +8,7 @@ from collections import Counter
 
 
 def opened() -> Counter[str]:
-    """How many descriptors are open of each file, such as `pipe:[1234]`.
+    """The number of open descriptors of each file, such as `pipe:[1234]`.
 
     Subtract what was open before: objects of earlier tests may close theirs meanwhile, and numbers are used again.
     """

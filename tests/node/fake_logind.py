@@ -27,7 +27,7 @@ class FakeLogind(BusPeer):
         self.overruled = False
         """A file that is read after `drop_in` keeps the delay."""
         self.refused_reloads = 0
-        """How many of the next reloads systemd refuses."""
+        """The number of next reloads that systemd refuses."""
         self.looks = self.reloads = 0
         self.under_way = False
         self.locks: list[tuple[str, ...]] = []

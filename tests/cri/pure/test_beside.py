@@ -1,4 +1,4 @@
-"""A future beside a CRI call ends with the call, whatever ends the call."""
+"""A future beside a CRI call ends with the call, by an answer or any error."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a person is told to do about a wait."""
+"""The advice on a wait."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What holds a container back by a CPU limit, from two readings of its cgroup and its pod's."""
+"""CPU limits that throttle a container, by two readings of its cgroup and its pod's."""
 
 import pytest
 
