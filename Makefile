@@ -60,7 +60,8 @@ long: $(FUZZ_READY) ## Run the tests at full length, before a release: seven hou
 	    tests/agent/volumes/test_kills.py tests/agent/volumes/test_volumes.py tests/agent/volumes/test_dead_mount.py \
 	    tests/agent/recovery/runtime/test_embedded_kills.py tests/agent/recovery/test_soak.py \
 	    tests/agent/recovery/static_pods/test_lying_server.py tests/agent/api/test_storms.py \
-	    tests/resources/test_kills.py tests/runtime/containers/test_kills.py tests/runtime/images/test_store.py \
+	    tests/resources/test_kills.py tests/runtime/containers/test_kills.py \
+	    tests/runtime/images/store/test_recovery.py \
 	    tests/server/routes/test_following.py tests/server/transport/test_many.py tests/model/test_model.py \
 	    tests/kubeletconfig/test_mutations.py tests/foreign tests/fuzz \
 	    tests/proof/process/test_attack.py tests/proof/process/test_chaos.py tests/proof/process/test_hung_call.py \

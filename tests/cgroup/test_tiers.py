@@ -13,7 +13,7 @@ from actors._host.machine import Machine
 from actors.pod_workers.admission import Share
 from proto.agent.settings import Settings
 from tests.cgroups import make_files
-from tests.pod_workers.admission.test_admission import guaranteed, pod
+from tests.pod_workers.admission.pods import guaranteed, pod
 
 GI = 1 << 30
 MACHINE = Machine(cpus=4, memory_bytes=8 * GI, pids=1000)

@@ -21,7 +21,7 @@ from actors.pod_workers.shared.userns import (
     parse_subordinate,
 )
 from proto.cri import api_pb2 as pb
-from tests.pod_workers.admission.test_admission import pod
+from tests.pod_workers.admission.pods import pod
 
 UNIT = 65_536
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import select
 import socket
 import ssl
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from actors.server.base.http import Request, Response, Upgraded
 from actors.server.policy import Route, Table
 from actors.server.transport.listening import Connections, Port
 from actors.server.transport.tls import TlsFiles, context
+from tests.controlplane.certificates import Authority
 
 
 def until(condition: Callable[[], Any], seconds: float = 20.0) -> Any:
@@ -101,3 +104,44 @@ def read_all(connected: socket.socket) -> bytes:
 def status_of(answer: bytes) -> int:
     """The status of an HTTP answer."""
     return int(answer.split(b" ", 2)[1])
+
+
+def read_while_sending(connected: socket.socket, data: bytes, enough: int = sys.maxsize) -> bytes:
+    """Send `data`, and return `enough` bytes received meanwhile, or all up to the end.
+
+    One thread does both, because a TLS session is not for two. Data that cannot be sent any more is dropped.
+    """
+    connected.setblocking(False)
+    parts, left = bytearray(), memoryview(data)
+    while True:
+        with contextlib.suppress(BlockingIOError, ssl.SSLWantReadError):
+            part = connected.recv(65536)
+            parts += part
+            if not part or len(parts) >= enough:
+                return bytes(parts)
+            continue  # a session may hold more that select does not see
+        try:
+            left = left[connected.send(left[:65536]) :] if left else left
+        except (BlockingIOError, ssl.SSLWantWriteError):
+            pass
+        except OSError:
+            left = left[:0]
+        assert any(select.select([connected], [connected] if left else [], [], 20)), "nothing more comes"
+
+
+def server_files(pki: Authority) -> TlsFiles:
+    """The files of the certificate that the fixture `pki` issued."""
+    return TlsFiles(str(pki.directory / "server.crt"), str(pki.directory / "server.key"))
+
+
+async def hello(_: Any, request: Request) -> Response:
+    return Response(200, f"hello {request.params.get('name', '')}".encode())
+
+
+async def echo(_: Any, request: Request) -> Response:
+    assert request.read_body is not None
+    return Response(200, await request.read_body(1000))
+
+
+HELLO = (Route("GET", "/hello/{name}", hello), Route("POST", "/echo", echo))
+"""A greeting by name, and a body of at most 1,000 bytes given back."""

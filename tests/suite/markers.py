@@ -136,6 +136,7 @@ FOLDERS = {
     "runtime/helper": PROCESS,
     "runtime/images": PROCESS,
     "runtime/images/pure": PURE,
+    "runtime/images/store": PROCESS,
     "runtime/monitor": PROCESS,
     "runtime/network": PROCESS,
     "runtime/oci": PROCESS,

@@ -395,7 +395,7 @@ def test_fields_are_listed_with_what_they_do(runner: CliRunner) -> None:
     (line,) = runner.invoke(group, ["config", "fields", "MAXPODS"]).output.splitlines()[1:]
     assert line.split()[:5] == ["maxPods", "int32", "110", "--max-pods", "effective"]
     readers = ["pod_workers,", "resources,", "eviction,", "volume,", "node"]
-    assert line.split()[5:] == [*readers, "pod_workers/admission/test_admission.py"]
+    assert line.split()[5:] == [*readers, "pod_workers/admission/test_allocatable.py"]
     (row,) = json.loads(runner.invoke(group, ["config", "fields", "clusterDNS", "-o", "json"]).output)
     assert (row["type"], row["default"], row["flag"]) == ("list of string", None, "--cluster-dns")
 

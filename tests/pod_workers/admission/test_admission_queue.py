@@ -16,7 +16,7 @@ from actors.pod_workers.model.desired import Desired
 from actors.pod_workers.model.termination_request import TerminationRequest
 from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod
-from tests.pod_workers.admission.test_admission import LABELS, pod
+from tests.pod_workers.admission.pods import LABELS, pod
 
 NODE = NodeInfo("vm", LABELS, {"cpu": 2000, "memory": 1 << 32, "ephemeral-storage": 1 << 40, "pods": 10})
 

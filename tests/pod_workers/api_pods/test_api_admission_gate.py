@@ -13,7 +13,7 @@ from actors.pod_workers.api_pods import api_pod_checkpoint
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
 from proto.pods.pod_workers import PodUpdate
 from proto.v1 import Pod, Probe
-from tests.pod_workers.admission.test_admission import pod
+from tests.pod_workers.admission.pods import pod
 from tests.pod_workers.admission.test_admission_queue import QueueHarness
 
 

@@ -12,7 +12,7 @@ from actors.objects.api.resources import api_object
 from actors.pod_workers.admission.admission_queue import AdmissionQueue
 from actors.pod_workers.api_pods.api_admission_gate import ApiAdmissionGate
 from actors.pod_workers.api_pods.own_node import KnownNode
-from tests.pod_workers.admission.test_admission import pod
+from tests.pod_workers.admission.pods import pod
 from tests.pod_workers.admission.test_admission_queue import QueueHarness
 
 GPU, DONGLE = "vendor.test/gpu", "admin.test/dongle"

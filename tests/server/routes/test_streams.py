@@ -20,7 +20,7 @@ from proto.v1 import Pod
 from proto.wire.errors import ActorDead, AskTimeout
 from tests.server.routes.here import PODS, UPGRADE, Here, pod
 from tests.server.site import client, say, status_of, until
-from tests.server.test_http import EchoServer
+from tests.server.streaming.echo_server import EchoServer
 
 
 def test_proxied_head_differs_in_target_host_and_credentials() -> None:

@@ -119,7 +119,7 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
     ),
     "TaintTolerationComparisonOperators": (
         "admission compares numbers of taints for the operators Lt and Gt",
-        "pod_workers/admission/test_admission.py",
+        "pod_workers/admission/test_taints.py",
     ),
     "UserNamespacesHostNetworkSupport": (
         "static pods with host network may have a user namespace; the Node declares it if the runtime can",
