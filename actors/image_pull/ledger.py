@@ -89,6 +89,8 @@ class Ledger:
         """Number of pulls in progress, by the container's image name."""
         self._left: dict[str, Left] = {}
         """Images with an intent that stays after its pull: that was cut short, or its record is not written."""
+        self._pulled_at: dict[str, float] = {}
+        """Unix time of the last pull by image ID. A pull with known credentials leaves the record as it is."""
         self._unwritten: set[str] = set()
         """IDs of images whose record in memory is not on disk."""
         self._lock = Semaphore(1)
@@ -243,6 +245,7 @@ class Ledger:
         """
         if not self._policy:
             return
+        self._pulled_at[image_ref] = time.time()
         is_on_disk = await self._note(image_ref, ref, verification.pull_credentials(used, own, accounts))
         if not is_seen:
             await self.unsettled(image, "")
@@ -322,9 +325,12 @@ class Ledger:
         ids = frozenset(present)
         gone = [ref for ref, one in self._known.pulled.items() if verification.is_unknown(one, ids, looked)]
         for image_ref in gone:
-            del self._known.pulled[image_ref]
-            self._unwritten.discard(image_ref)
-            await self._write(self._records.delete_pulled, image_ref)
+            # At each one: it may be pulled, or another call may drop it, during a write.
+            if image_ref in self._known.pulled and self._pulled_at.get(image_ref, -math.inf) < int(looked):
+                del self._known.pulled[image_ref]
+                self._pulled_at.pop(image_ref, None)
+                self._unwritten.discard(image_ref)
+                await self._write(self._records.delete_pulled, image_ref)
 
     async def _note(self, image_ref: str, ref: Reference, allowed: PullCredentials) -> bool:
         """Add credentials to an image's record. False: it is not on disk."""

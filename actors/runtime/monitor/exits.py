@@ -11,6 +11,8 @@ UNKNOWN = 255
 """Exit code of a container whose parent was killed, as in containerd."""
 ADOPTION_S = 30.0
 """Longest wait for a descendant to become a child. Less than ANSWER_S of the monitor's client."""
+MOST_ANCESTORS = 100
+"""Limit of the steps from a process to its ancestors. With hidepid, the machine may hide one for ever (proc(5))."""
 _PIDFD_GET_INFO = 0xC040FF0B
 _PIDFD_INFO_EXIT = 1 << 3
 
@@ -41,24 +43,30 @@ def is_child(pid: int) -> bool | None:
         os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
         return True
     except ChildProcessError:
+        pass
+    try:
         return None if _descends(pid) else False
+    except OSError:  # as for want of descriptors: it may run
+        return None
 
 
 def _descends(pid: int) -> bool:
-    """Return True when this process is an ancestor of the process."""
+    """Return True when this process is an ancestor of the process, or may be one. Raises OSError."""
     at = _parent(pid)
-    while at > 1 and at != os.getpid():
+    for _ in range(MOST_ANCESTORS):
+        if at <= 1 or at == os.getpid():
+            return at == os.getpid()
         above = _parent(at)
         at = above if above >= 0 else _parent(pid)  # that ancestor has ended, and its children have another parent
-    return at == os.getpid()
+    return True
 
 
 def _parent(pid: int) -> int:
-    """Field 4 of /proc/PID/stat; -1 for an ended process."""
+    """Field 4 of /proc/PID/stat; -1 for an ended process, or another user's that is hidden. Raises OSError."""
     try:
         with open(f"/proc/{pid}/stat", "rb", buffering=0) as file:
             return int(file.read(4096).rpartition(b")")[2].split()[1])
-    except (OSError, IndexError):
+    except (FileNotFoundError, ProcessLookupError, IndexError):
         return -1
 
 

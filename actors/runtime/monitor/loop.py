@@ -79,16 +79,18 @@ class Monitor:
         while self.clients or self.containers or self.commands or not self.begun:
             for fd, _ in self.poll.poll(TRY_MS if self.adopting or self.exiting else None):
                 handler = self.handlers.get(fd)
-                if handler is None:
-                    continue
-                try:
-                    handler(fd)
-                except Exception as error:  # an error of one container must not stop the others
-                    print(f"monitor: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
+                if handler is not None:
+                    self.attempt(handler, fd)
             for container in self.adopting[:]:
-                self.try_adopt(container)
+                self.attempt(self.try_adopt, container)
             for container in self.exiting[:]:
-                self.try_exit_code(container)
+                self.attempt(self.try_exit_code, container)
+
+    def attempt(self, act: Callable[[Any], object], what: Any) -> None:
+        try:
+            act(what)
+        except Exception as error:  # an error of one container must not stop the others
+            print(f"monitor: {type(error).__name__}: {error}", file=sys.stderr, flush=True)
 
     # Clients
 

@@ -63,11 +63,15 @@ class Execution:
         self._fds: list[int] = []
         self._terminal = -1
         self._closing = threading.Lock()
+        self._begun = False
         try:
             self._start(self._command.line, wanted)
         except BaseException:
-            self._close()
-            self._command.remove_files()
+            if self._begun:  # as for want of descriptors: no session would end the command
+                self.terminate()
+            else:
+                self._close()
+                self._command.remove_files()
             raise
 
     def _start(self, line: list[str], wanted: SessionRequest) -> None:
@@ -117,11 +121,8 @@ class Execution:
         self._process = subprocess.Popen(
             line, stdin=stdin, stdout=stdout, stderr=stderr, cwd="/", start_new_session=True
         )
-        try:
-            self._pidfd = os.pidfd_open(self._process.pid)
-        except OSError:  # as for want of descriptors: no session would end the command
-            self.terminate()
-            raise
+        self._begun = True
+        self._pidfd = os.pidfd_open(self._process.pid)
         self._fds.append(self._pidfd)
 
     def notify_resize(self) -> None:
@@ -158,16 +159,18 @@ class Execution:
 
     def terminate(self) -> None:
         """End the command, whose client has gone: SIGHUP, then SIGKILL."""
-        self._close()
+        self._close()  # first: a signal needs a descriptor
         self._wait_started()
-        command = self._command.process(self._process)
-        if command is not None:
-            end({command: self._cgroup})
-        with contextlib.suppress(subprocess.TimeoutExpired):
-            self._process.wait(HANG_UP_S)
-        self._process.kill()
-        self._process.wait()
-        self._command.remove_files()
+        try:
+            command = self._command.process(self._process)
+            if command is not None:
+                end({command: self._cgroup})
+        finally:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(HANG_UP_S)
+            self._process.kill()
+            self._process.wait()
+            self._command.remove_files()
 
     def _close(self) -> None:
         with self._closing:

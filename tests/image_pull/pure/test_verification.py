@@ -2,7 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Callable, Coroutine
+import time
+import types
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -253,6 +255,12 @@ def run(call: Coroutine[Any, Any, None]) -> None:
             call.send(None)
 
 
+@types.coroutine
+def pause() -> Generator[None, None, None]:
+    """Let other calls go on."""
+    yield
+
+
 def loaded_ledger(root_dir: Path, policy: verification.Policy, pulled: str, pulling: str) -> Ledger:
     for folder, key, content in (("pulled", "sha256:1", pulled), ("pulling", IMAGE, pulling)):
         (root_dir / "image_manager" / folder).mkdir(parents=True)
@@ -308,6 +316,68 @@ def test_damaged_intent_does_not_count_during_a_pull(tmp_path: Path) -> None:
     assert ledger.may_use(IMAGE, ref, "sha256:1") == "yes"
     run(ledger.failed(IMAGE))
     assert ledger.may_use(IMAGE, ref, "sha256:1") == "unreadable"
+
+
+def test_record_of_a_pull_during_the_removal_of_others_stays(tmp_path: Path) -> None:
+    """Without it, a later process takes the image for a preloaded one, which each pod may use."""
+    ids = {"sha256:1", "sha256:2"}
+    ledger, ref = loaded_ledger(tmp_path, "NeverVerifyPreloadedImages", GOOD, ""), image_reference.parse(IMAGE)
+    directory = tmp_path / "image_manager" / "pulled"
+    (directory / file_name("sha256:2")).write_text(GOOD.replace("sha256:1", "sha256:2"))
+    run(ledger.load())
+    run(ledger.begin(IMAGE))
+    calls: list[Coroutine[Any, Any, None]] = [ledger.prune((), time.time())]
+    removed: list[str] = []
+
+    async def slowly(_seconds: float, act: Callable[..., object], key: Any) -> object:
+        """While the first record is removed, a pull of the other image ends."""
+        if not removed:
+            removed.append(key)
+            calls.append(ledger.succeeded(IMAGE, ref, min(ids - {key}), None, {}, {}))
+            await pause()
+        return act(key)
+
+    cast("Any", ledger)._actor.blocking = slowly
+    while calls:
+        for call in reversed(calls):
+            try:
+                call.send(None)
+            except StopIteration:
+                calls.remove(call)
+    assert [path.name for path in directory.iterdir()] == [file_name(min(ids - set(removed)))]
+    assert ledger.describe()["pulled"] == 1
+
+
+def test_record_of_an_image_that_was_pulled_after_the_list_stays(tmp_path: Path) -> None:
+    """The pull leaves the record as it is, with the time of an earlier pull."""
+    ledger, ref = loaded_ledger(tmp_path, "NeverVerifyPreloadedImages", GOOD, ""), image_reference.parse(IMAGE)
+    looked = time.time()
+    run(ledger.begin(IMAGE))
+    run(ledger.succeeded(IMAGE, ref, "sha256:1", None, {}, {}))
+    run(ledger.prune((), looked))
+    assert ledger.describe()["pulled"] == 1
+    run(ledger.prune((), looked + 60))
+    assert ledger.describe()["pulled"] == 0
+
+
+def test_records_are_dropped_once_when_two_lists_come(tmp_path: Path) -> None:
+    ledger = loaded_ledger(tmp_path, "NeverVerifyPreloadedImages", GOOD, "")
+    (tmp_path / "image_manager" / "pulled" / file_name("sha256:2")).write_text(GOOD.replace("sha256:1", "sha256:2"))
+    run(ledger.load())
+
+    async def slowly(_seconds: float, act: Callable[..., object], key: Any) -> object:
+        await pause()
+        return act(key)
+
+    cast("Any", ledger)._actor.blocking = slowly
+    calls = [ledger.prune((), time.time()), ledger.prune((), time.time())]
+    while calls:
+        for call in reversed(calls):
+            try:
+                call.send(None)
+            except StopIteration:
+                calls.remove(call)
+    assert ledger.describe()["pulled"] == 0
 
 
 @pytest.mark.parametrize(

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -15,6 +17,8 @@ from pathlib import Path
 import pytest
 
 from actors.runtime.engine.monitor_client import MonitorClient, MonitorError
+from actors.runtime.monitor import exits, loop
+from actors.runtime.monitor.container import Container
 from tests.harness import wait_for
 
 ORPHAN = """
@@ -121,6 +125,73 @@ def test_started_process_that_is_a_child_later_is_not_taken_for_ended(monitored:
     assert monitored.exits == {}
     os.kill(pid, signal.SIGKILL)
     wait_for(lambda: monitored.exits == {"late": 128 + signal.SIGKILL}, 20, "its own exit is told")
+
+
+@pytest.fixture
+def middle() -> Iterator[tuple[int, int]]:
+    """A child, and its child, which may become this process's."""
+    with subprocess.Popen(["sh", "-c", "sleep 1000 & echo $!; wait"], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        yield parent.pid, pid
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_process_that_cannot_be_read_may_become_a_child(
+    monkeypatch: pytest.MonkeyPatch, middle: tuple[int, int]
+) -> None:
+    """Without a descriptor nothing tells that it has ended: it would run on unseen."""
+    _, pid = middle
+
+    def refuse(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    assert exits.is_child(pid) is None
+    monkeypatch.setattr(exits, "open", refuse, raising=False)
+    assert exits.is_child(pid) is None
+
+
+@pytest.mark.timeout(60)
+def test_hidden_ancestor_keeps_the_monitor_no_longer(monkeypatch: pytest.MonkeyPatch, middle: tuple[int, int]) -> None:
+    """With hidepid, another user's process is not in /proc."""
+    parent, pid = middle
+    shown = exits._parent
+    monkeypatch.setattr(exits, "_parent", lambda one: -1 if one == parent else shown(one))
+    assert exits.is_child(pid) is None
+
+
+@pytest.fixture
+def here() -> Iterator[loop.Monitor]:
+    """A monitor in this process."""
+    before = signal.getsignal(signal.SIGCHLD)
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    made = loop.Monitor(listener)
+    yield made
+    os.close(signal.set_wakeup_fd(-1))
+    signal.signal(signal.SIGCHLD, before)
+    os.close(made.wake)
+    listener.close()
+
+
+def test_error_of_a_started_container_leaves_the_monitor(
+    here: loop.Monitor, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    container = here.containers["c"] = Container("c", str(tmp_path))
+    container.pid = os.getppid()  # no child: it counts as ended. Without a request, the answer is an error
+    here.begun = True
+    here.adopting.append(container)
+    reader, writer = os.pipe()
+
+    def end(fd: int) -> None:
+        here.unwatch(fd)
+        del here.containers["c"]
+
+    os.write(writer, b"x")
+    here.watch(reader, end)
+    here.run()
+    assert "monitor: AssertionError" in capfd.readouterr().err
+    for fd in (reader, writer):
+        os.close(fd)
 
 
 def test_attaching_to_an_ended_container_ends(monitored: Monitored, tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 from actors._base.messaging.futures import Future
 from actors._net.loop import Loop
 from actors._net.stream import Stream
+from actors.runtime.model.processes import Process, start_ticks
 from actors.runtime.streaming import execution, remotecommand
 from actors.runtime.streaming.attachment import Attachment
 from actors.runtime.streaming.execution import Execution
@@ -229,6 +230,35 @@ def test_command_without_a_session_is_ended(monkeypatch: pytest.MonkeyPatch, tty
     assert command.removed
     assert not opened() - before
     wait_for(lambda: not commands_with(mark), 20, "the command has ended")
+
+
+@pytest.mark.parametrize("tty", [False, True])
+def test_command_in_the_container_is_ended_once_descriptors_are_free(
+    monkeypatch: pytest.MonkeyPatch, tty: bool
+) -> None:
+    """The OCI runtime leaves it running when it is killed. A signal to it needs a descriptor."""
+    command = Sleeping(["sleep", "1000"])
+    within = subprocess.Popen(["sleep", "1000"])
+    before, pidfd_open = opened(), os.pidfd_open
+
+    def limited(pid: int) -> int:
+        """No descriptor is free while the session has one."""
+        return refuse() if opened() - before else pidfd_open(pid)
+
+    monkeypatch.setattr(execution, "ExecCommand", lambda *_, **__: command)
+    monkeypatch.setattr(execution, "HANG_UP_S", 0.1)
+    monkeypatch.setattr(command, "process", lambda _: Process(within.pid, start_ticks(within.pid)))
+    monkeypatch.setattr(os, "pidfd_open", limited)
+    container: Any = SimpleNamespace(record=SimpleNamespace(cgroup=""))
+    wanted = SessionRequest(EXEC, "c", ("true",), stdin=True, stdout=True, stderr=not tty, tty=tty)
+    try:
+        with pytest.raises(OSError, match="open files"):
+            Execution(None, container, wanted)  # type: ignore[arg-type]
+        assert within.wait(20) < 0
+        assert command.removed
+    finally:
+        within.kill()
+        within.wait()
 
 
 def test_attachment_without_a_second_pipe_leaves_none(monkeypatch: pytest.MonkeyPatch) -> None:
