@@ -11,27 +11,6 @@ from actors._base import heap
 KIB = 1024
 
 
-class Leaked:
-    """A type that only this test has, of half a KiB. A worker that has run many tests has some MiB of other types."""
-
-    __slots__ = ("payload", *(f"field_{number}" for number in range(60)))
-
-    def __init__(self, number: int) -> None:
-        self.payload = bytearray(3 * KIB) + bytes([number % 256])
-
-
-def test_leaked_objects_and_their_bytes_come_first() -> None:
-    leaked = [Leaked(number) for number in range(40_000)]
-    use = heap.use()
-    types = {one.type: one for one in use.types}
-    assert types["bytearray"].kib == max(one.kib for one in use.types)
-    share = use.examined / use.objects
-    assert types["bytearray"].count >= 0.5 * share * len(leaked)
-    assert f"{__name__}.Leaked" in types
-    assert len(use.types) <= heap.MOST_TYPES
-    assert use.examined <= heap.MOST_EXAMINED
-
-
 def test_sample_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(heap, "MOST_EXAMINED", 1000)
     use = heap.use()
