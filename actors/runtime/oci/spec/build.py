@@ -74,7 +74,7 @@ def specification(
         "cgroupsPath": cgroups_path(place.cgroup_parent, place.container_id, machine),
     }
     devices, rules = _devices(config, context)
-    made = mounts.mounts(config, place.files, place.images, place.declared, unified=machine.unified, users=place.users)
+    made = mounts.mounts(config, place.files, place.images, place.declared, users=place.users)
     if place.users is not None:
         linux |= {"uidMappings": place.users.to_oci(), "gidMappings": place.users.to_oci()}
         devices, bound = security.bound_devices(devices, config.devices)

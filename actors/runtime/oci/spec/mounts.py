@@ -47,19 +47,18 @@ def mounts(
     images: Mapping[int, str],
     declared: Mapping[str, str],
     *,
-    unified: bool,
     users: UserMapping | None = None,
 ) -> list[dict[str, Any]]:
     """The mounts of the specification. Raises BadMount.
 
-    `unified`: cgroup v2. `images`: path of an image's files on the machine, by index of the mount. `declared`: the
-    directory on the machine of each VOLUME of the container's image, by its path in the container. `users`: the pod's,
-    if it has a user namespace of its own.
+    `images`: path of an image's files on the machine, by index of the mount. `declared`: the directory on the machine
+    of each VOLUME of the container's image, by its path in the container. `users`: the pod's, if it has a user
+    namespace of its own.
     """
     mapping = _mapping(users)
     privileged = config.linux.security_context.privileged
     asked = {mount.container_path.rstrip("/") or "/" for mount in config.mounts} | declared.keys()
-    made = _kernel_mounts(privileged=privileged, unified=unified)
+    made = _kernel_mounts(privileged=privileged)
     made = [one for one in made if one["destination"] not in asked or one["destination"] in ("/proc", "/dev")]
     # Sorted with the others, as in containerd: a mount at /etc must not hide the pod's resolv.conf.
     inside = [one for one in _sandbox_mounts(files, config, mapping) if one["destination"] not in asked]
@@ -135,7 +134,7 @@ def of_device(path: str, source: str) -> dict[str, Any]:
     return _mount(path, "bind", "bind", "rprivate", source=source)
 
 
-def _kernel_mounts(*, privileged: bool, unified: bool) -> list[dict[str, Any]]:
+def _kernel_mounts(*, privileged: bool) -> list[dict[str, Any]]:
     access = "rw" if privileged else "ro"
     quiet = ("nosuid", "noexec", "nodev")
     return [
@@ -144,7 +143,8 @@ def _kernel_mounts(*, privileged: bool, unified: bool) -> list[dict[str, Any]]:
         _mount("/dev/pts", "devpts", "nosuid", "noexec", "newinstance", "ptmxmode=0666", "mode=0620", "gid=5"),
         _mount("/dev/mqueue", "mqueue", *quiet),
         _mount("/sys", "sysfs", *quiet, access),
-        _mount("/sys/fs/cgroup", "cgroup2" if unified else "cgroup", *quiet, "relatime", access, source="cgroup"),
+        # Also on cgroup v2. In a user namespace without a cgroup namespace, runc then binds the machine's mount.
+        _mount("/sys/fs/cgroup", "cgroup", *quiet, "relatime", access),
     ]
 
 
