@@ -247,7 +247,7 @@ def _mount_mapped(directory: str, target: str, namespace: str, mount: Callable[[
         users, tree = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC), syscalls.open_tree(directory, recursive=False)
         try:
             syscalls.map_ids(tree, users, directory)
-            _attach(tree, target)
+            syscalls.attach(tree, target)
         finally:
             os.close(users)
             os.close(tree)
@@ -257,17 +257,9 @@ def _mount_mapped(directory: str, target: str, namespace: str, mount: Callable[[
 
     made = in_thread(work)
     try:
-        _attach(made, target)
+        syscalls.attach(made, target)
     finally:
         os.close(made)
-
-
-def _attach(tree: int, target: str) -> None:
-    place = os.open(target, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        syscalls.move_mount(tree, place, target)
-    finally:
-        os.close(place)
 
 
 def _opened(directory: str, stack: contextlib.ExitStack) -> int:

@@ -40,7 +40,7 @@ def _mount_directory(directory: str, group: int) -> None:
     attributes = syscalls.MOUNT_ATTR["nosuid"] | syscalls.MOUNT_ATTR["nodev"] | syscalls.MOUNT_ATTR["noexec"]
     tree = syscalls.new_file_system("tmpfs", attributes, options=f"mode=0710,uid=0,gid={group}")
     try:
-        _attach(tree, directory)
+        syscalls.attach(tree, directory)
     finally:
         os.close(tree)
     syscalls.mount("", directory, "", syscalls.MS_UNBINDABLE)
@@ -63,17 +63,9 @@ def _show(mount: Any, place: str, namespace: int) -> None:
             os.mkdir(place, 0o700)
         else:
             os.close(os.open(place, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_CLOEXEC, 0o600))
-        _attach(tree, place)
+        syscalls.attach(tree, place)
     finally:
         os.close(tree)
-
-
-def _attach(tree: int, place: str) -> None:
-    target = os.open(place, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        syscalls.move_mount(tree, target, place)
-    finally:
-        os.close(target)
 
 
 def _map(tree: int, namespace: int, source: str) -> None:

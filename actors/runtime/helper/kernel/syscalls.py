@@ -131,6 +131,15 @@ def move_mount(fd: int, target: int, about: str) -> None:
     _check(_libc.syscall(_MOVE_MOUNT, fd, b"", target, b"", _MOVE_EMPTY_PATHS), about)
 
 
+def attach(fd: int, path: str) -> None:
+    """Attach a mount at a path whose last component is no link. Raises OSError."""
+    place = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        move_mount(fd, place, path)
+    finally:
+        os.close(place)
+
+
 def new_file_system(kind: str, attributes: int, *, source: str = "", options: str = "") -> int:
     """Descriptor of a new detached file system. `options` are those of mount(8) after -o, without `attributes`."""
     context: int = _libc.syscall(_FSOPEN, kind.encode(), ctypes.c_uint(1))
