@@ -314,6 +314,41 @@ VOLUME_METRIC_SECONDS = _histogram(
 TOTAL_VOLUMES = _gauge(
     "volume_manager_total_volumes", "Volumes that are wanted and that are there.", "plugin_name state"
 )
+SELINUX_CONTAINER_ERRORS = _gauge(
+    "volume_manager_selinux_container_errors_total",
+    "Tries to mount a volume for a container whose SELinux options make no label.",
+    "access_mode",
+)
+SELINUX_CONTAINER_WARNINGS = _gauge(
+    "volume_manager_selinux_container_warnings_total",
+    "Volumes of such containers that are mounted without a label because of their access mode.",
+    "access_mode",
+)
+SELINUX_POD_ERRORS = _gauge(
+    "volume_manager_selinux_pod_context_mismatch_errors_total",
+    "Tries to mount a volume that a pod's containers use with different SELinux labels.",
+    "access_mode",
+)
+SELINUX_POD_WARNINGS = _gauge(
+    "volume_manager_selinux_pod_context_mismatch_warnings_total",
+    "Such volumes that are mounted without a label because of their access mode.",
+    "access_mode",
+)
+SELINUX_VOLUME_ERRORS = _gauge(
+    "volume_manager_selinux_volume_context_mismatch_errors_total",
+    "Tries to mount a volume that another pod uses with another SELinux label.",
+    "volume_plugin access_mode",
+)
+SELINUX_VOLUME_WARNINGS = _gauge(
+    "volume_manager_selinux_volume_context_mismatch_warnings_total",
+    "Such volumes that are mounted without a label because of their access mode.",
+    "volume_plugin access_mode",
+)
+SELINUX_ADMITTED = _gauge(
+    "volume_manager_selinux_volumes_admitted_total",
+    "Volumes that pods use with one SELinux label that a mount can have.",
+    "volume_plugin access_mode",
+)
 
 VOLUME_STATS = tuple(
     (

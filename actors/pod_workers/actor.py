@@ -14,7 +14,6 @@ from typing import Any
 
 from actors._base import handles
 from actors._base.actor import Actor, ActorContext
-from actors._host import selinux
 from actors._host.system import agent_id
 from actors.pod_workers.address_search import AddressSearch
 from actors.pod_workers.assembly import HOST_INFO_S, HostInfo, find_host_ips, read_host_info
@@ -112,9 +111,7 @@ class PodWorkers(Actor):
         self._runtime, self._feeds, self._starts = parts.runtime, parts.feeds, parts.starts
 
     def on_ready(self) -> None:
-        """Warn of SELinux problems, and start reading our own Node."""
-        if problem := selinux.warning(selinux.enforce()):
-            log.warning("%s", problem)
+        """Start reading our own Node, and the checks of this machine."""
         self.api_gate.begin()
         self._parts.stuck.begin()
         ResolvConfCheck(self, self.context.events).begin()

@@ -12,6 +12,7 @@ from actors._cgroup.migration_prewarm import MigrationPrewarm
 from actors._cri.client import Cri
 from actors._cri.errors import CriError, Unimplemented
 from actors._cri.relay import RelayedCri
+from actors._host import selinux
 from actors._host.first_look import machine_of_agent
 from actors._host.machine import Machine, thermal_throttle_paths
 from actors._host.node.addresses import LOOPBACK, configured_ips, host_ips
@@ -50,6 +51,7 @@ class HostInfo:
     node: NodeInfo
     userns: UserNamespaces
     masked_paths: tuple[str, ...]
+    selinux: bool
 
 
 def read_host_info(settings: Settings, supervisor_pidfd: int) -> HostInfo:
@@ -60,6 +62,7 @@ def read_host_info(settings: Settings, supervisor_pidfd: int) -> HostInfo:
         node=node_info(settings, machine),
         userns=user_namespaces(settings.root_dir, settings.user_namespace_ids_per_pod, settings.max_pods),
         masked_paths=thermal_throttle_paths(),
+        selinux=selinux.read().enabled,
     )
 
 
@@ -162,6 +165,7 @@ def make_context(
         allocatable=host.node.allocatable,
         host_ips_told=not settings.kubeconfig,
         masked_paths=host.masked_paths,
+        selinux=host.selinux,
         restored=restored,
         back_offs=checkpoint.saved.back_offs,
         replaced=checkpoint.saved.replaced,

@@ -18,12 +18,14 @@ from typing import Any
 from actors._base import Actor, handles
 from actors._cgroup.quantities.allocatable import allocatable
 from actors._events.recorder import Recorder
-from actors._host import machine
+from actors._host import machine, selinux
 from actors._host.machine import Machine, memory_capacity
 from actors._host.node.downward import NodeFacts, default_limits
 from actors._host.node.selector import node_labels
+from actors._host.selinux import SELinux
 from actors._objects.fetch import fetch
-from actors.volume import policy
+from actors._plugins import kinds
+from actors.volume import policy, selinux_labels
 from actors.volume.csi import staged
 from actors.volume.drivers import in_use
 from actors.volume.drivers.limits import Limits
@@ -69,6 +71,8 @@ SUB_PATH_FAILED = "CreateContainerConfigError"
 LOOK_S = 5.0
 """Deadline and retry interval of the search for mounted CSI volumes at the start."""
 SYNC_JITTER = 0.5
+SELINUX_S = 30.0
+"""For reading small files and labelling two directories at the start. Without it no volume can be mounted right."""
 SCAN_S = 1.0
 """Longest wait for the disk at the start; it takes milliseconds unless the machine is overloaded. Without the scan
 every answer costs a helper's calls, and the pod of a ReadWriteOncePod volume is known only once it asks again."""
@@ -90,14 +94,17 @@ class VolumeManager(Actor):
         mounter = Mounter(self, self.pool, self.registry, locks)
         self.unstaging = Unstaging(self, self.pool, self.registry, locks, in_use.InUse(self))
         self.limits = Limits(self, self.pool, self.registry)
-        context = self._context(await self._machine())
+        context = self._context(await self._machine(), await self.blocking(SELINUX_S, _read_selinux, self.root))
         self.reconciler = Reconciler(self, self.pool, mounter, self.unstaging, self.limits, self.pods, context)
+        self.selinux = context.selinux.enabled
         self.metrics = Metrics(self, self.pool, self.registry, self.pods, self.settings.volume_stats_agg_period_s)
         self.scanned = False
         try:
             found = await self.blocking(SCAN_S, reconstruct.find_volumes, self.root)
             devices, local = await self.blocking(SCAN_S, reconstruct.find_devices, self.root)
             persistent = await self.blocking(SCAN_S, reconstruct.find_persistent, self.root)
+            if context.selinux.enabled:
+                self.reconciler.labels.take_over(await self.blocking(SCAN_S, reconstruct.find_labels, self.root))
         except (AskTimeout, OSError) as error:
             log.warning("cannot list the volumes under %s: %s; checking each pod instead", self.root, error)
             found, devices, local, persistent = {}, set(), {}, {}
@@ -120,7 +127,7 @@ class VolumeManager(Actor):
             log.warning("cannot read the disk size of %s: %s", self.root, error)
             return Machine(cpus=os.cpu_count() or 1, memory_bytes=memory_capacity())
 
-    def _context(self, node: Machine) -> Context:
+    def _context(self, node: Machine, selinux_state: SELinux) -> Context:
         free = allocatable(node, self.settings)
         return Context(
             allocatable_bytes=free["memory"],
@@ -128,6 +135,7 @@ class VolumeManager(Actor):
             standalone=not self.settings.kubeconfig,
             trust_bundles=self.settings.cluster_trust_bundle_projection,
             pod_certificates=self.settings.pod_certificate_request,
+            selinux=selinux_state,
             endpoint=self.registry.endpoint,
             labels=node_labels(self.settings.node_name, self.settings.node_labels),
             facts=NodeFacts(allocatable=default_limits(free)),
@@ -294,7 +302,13 @@ class VolumeManager(Actor):
 
     def _mounted(self, pod: PodVolumes) -> PodMounted:
         groups = tuple(sorted({group for name, group in pod.groups.items() if name in pod.wanted}))
-        return PodMounted(host_paths={name: pod.actual[name].path for name in pod.wanted}, groups=groups)
+        relabel = sorted(
+            name
+            for name, one in pod.wanted.items()
+            if self.selinux and pod.actual[name].relabel and not selinux_labels.is_read_only(one.volume)
+        )
+        paths = {name: pod.actual[name].path for name in pod.wanted}
+        return PodMounted(host_paths=paths, groups=groups, relabel=tuple(relabel))
 
     @handles(ObjectsChanged)
     def objects_changed(self, message: ObjectsChanged) -> None:
@@ -335,6 +349,7 @@ class VolumeManager(Actor):
             raise Refused(FAILED_UNMOUNT, str(failure)) from None
         if not pod.on_disk:
             self.reconciler.in_use.drop(uid)
+            self.reconciler.labels.drop(uid)
         if pod.is_empty:
             self._forget(uid)
         return Done()
@@ -342,6 +357,7 @@ class VolumeManager(Actor):
     def _forget(self, uid: str) -> None:
         pod = self.pods.pop(uid, None)
         self.reconciler.in_use.drop(uid)
+        self.reconciler.labels.drop(uid)
         self.reconciler.waits.forget(uid)
         if pod is not None:
             pod.withdraw()
@@ -413,6 +429,14 @@ class VolumeManager(Actor):
                 text = f'failed to prepare subPath for volumeMount "{step.volume}" of container "{step.container}"'
                 raise Refused(SUB_PATH_FAILED, text)
         return SubPathsBound(host_paths=tuple(one.path for one in outcomes))
+
+
+def _read_selinux(root: str) -> SELinux:
+    """The machine's SELinux. With it the directories of plugins get their label, as at the kubelet's start."""
+    found = selinux.read()
+    if found.enabled:
+        selinux.share_with_plugins(f"{root}/{kinds.DIRECTORY}", f"{root}/plugins")
+    return found
 
 
 ACTOR = VolumeManager

@@ -171,6 +171,8 @@ class Actual:
     """Unix seconds of the first call that did not return."""
     stuck_pid: int = 0
     """PID of the helper that the kernel keeps in that call; nothing may touch the volume until it has ended."""
+    relabel: bool = False
+    """The container runtime may give its files the containers' SELinux label, if the pod may write to it."""
     unresponsive: bool = False
     """Mounted but not answering; no container may start with it until it answers."""
 
@@ -195,9 +197,14 @@ def needs(wanted: Wanted, step: SetUp, step_digest: bytes, actual: Actual) -> bo
     return isinstance(step, EmptyDir) and actual.medium is not None and actual.medium != step.medium
 
 
-def done(step_digest: bytes, path: str) -> Actual:
+def done(step_digest: bytes, path: str, *, relabel: bool = False) -> Actual:
     """State after a volume was set up."""
-    return Actual(mounted=True, digest=step_digest, path=path)
+    return Actual(mounted=True, digest=step_digest, path=path, relabel=relabel)
+
+
+def recovered(actual: Actual, step_digest: bytes) -> Actual:
+    """State of a volume that has failed since it was set up, and is as desired."""
+    return done(step_digest, actual.path, relabel=actual.relabel)
 
 
 def failed(actual: Actual, error: CannotMount, now: float) -> Actual:

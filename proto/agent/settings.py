@@ -94,6 +94,8 @@ class Settings(Record, frozen=True, kw_only=True, omit_defaults=False):
     """The feature gate ClusterTrustBundleProjection."""
     pod_certificate_request: bool = False
     """The feature gate PodCertificateRequest."""
+    selinux_mount: bool = False
+    """The feature gate SELinuxMount: volumes of every access mode are mounted with the pod's SELinux label."""
     register_node: bool = True
     create_node_first: bool = False
     """The feature gate KubeletRegistrationGetOnExistsOnly: the Node is created before it is read."""

@@ -16,6 +16,8 @@ class PodMounted(Message, frozen=True, kw_only=True):
     """Path on the host by volume name, for the CRI mounts."""
     groups: tuple[int, ...] = ()
     """Annotated GIDs of persistent volumes, as supplemental groups of the containers."""
+    relabel: tuple[str, ...] = ()
+    """Volumes whose files the container runtime gives the containers' SELinux label, for the CRI mounts; sorted."""
 
 
 class MountPod(Request[PodMounted], frozen=True, kw_only=True):

@@ -163,6 +163,8 @@ class CSIDriverSpec(Record, frozen=True, kw_only=True):
     token_requests: tuple[TokenRequest, ...] = ()
     service_account_token_in_secrets: bool | None = None
     requires_republish: bool | None = None
+    se_linux_mount: bool | None = None
+    """Its volumes may be mounted with `context=LABEL` (KEP-1710)."""
     node_allocatable_update_period_seconds: Int64 | None = None
 
 

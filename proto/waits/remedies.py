@@ -68,6 +68,12 @@ _ERRORS = (
     (r"set sysctl|write /proc/sys/", "correct the pod's sysctls"),
     (r"OOM-killed", "raise limits.memory"),
     (r"error mounting", "correct the container's volumeMounts: what is mounted does not fit its mountPath"),
+    (
+        r"conflicting SELinux labels of volume",
+        "give the pods that use the volume the same seLinuxOptions, or each of them seLinuxChangePolicy: Recursive",
+    ),
+    (r"multiple SELinux labels found", "give the containers that mount the volume the same seLinuxOptions"),
+    (r"construct SELinux label", "correct the user and the level of the pod's seLinuxOptions"),
     (r"seccomp", "put the profile there, or correct the pod's seccompProfile"),
     (
         r"failed to prepare subPath",

@@ -80,7 +80,9 @@ def test_the_flag_is_refused(text: str, message: str) -> None:
     [
         ({}, "QOSReserved", False),
         ({"QOSReserved": True}, "QOSReserved", True),
-        ({"SELinuxMount": True}, "SELinuxMount", False),
+        ({"SELinuxMount": True}, "SELinuxMount", True),
+        ({}, "SELinuxMount", False),
+        ({"CSIVolumeHealth": True}, "CSIVolumeHealth", False),
         ({"AllAlpha": True}, "QOSReserved", False),
         ({"AllAlpha": True} | OTHER_ALPHA, "QOSReserved", True),
         ({"AllAlpha": True, "QOSReserved": False} | OTHER_ALPHA, "QOSReserved", False),
@@ -114,7 +116,7 @@ def test_unknown_and_locked_gates_are_refused(entries: dict[str, bool], message:
 
 
 def test_several_faults_are_reported_together() -> None:
-    assert len(list(check({"Xyzzy": True, "NodeSwap": False, "QOSReserved": True, "SELinuxMount": True}))) == 3
+    assert len(list(check({"Xyzzy": True, "NodeSwap": False, "QOSReserved": True, "CSIVolumeHealth": True}))) == 3
 
 
 @pytest.mark.parametrize(
@@ -222,7 +224,7 @@ def test_group_that_switches_on_what_is_not_built_is_refused() -> None:
     (refusal,) = check({"AllBeta": True})
     assert refusal.message == (
         "cannot set feature gate AllBeta to true: it switches on LocalStorageCapacityIsolationFSQuotaMonitoring, "
-        "SELinuxMount, which are not built here; set the gates that you need one by one"
+        "which are not built here; set the gates that you need one by one"
     )
     assert list(check({"AllBeta": True} | OTHER_BETA)) == []
     assert " more, which are not built" in next(check({"AllAlpha": True})).message
@@ -292,4 +294,4 @@ def test_needed_gates_are_known_and_not_locked() -> None:
 
 def test_requirement_says_whether_the_gate_can_be_enabled() -> None:
     assert "enable it in featureGates" in requirement("QOSReserved")
-    assert "not built here; remove the field" in requirement("SELinuxMount")
+    assert "not built here; remove the field" in requirement("CSIVolumeHealth")

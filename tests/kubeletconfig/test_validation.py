@@ -140,7 +140,7 @@ RULES: list[tuple[dict[str, Any], str]] = [
         )
     ),
     # feature gates
-    ({"featureGates": {"SELinuxMount": True}}, "featureGates.SELinuxMount: cannot set feature gate SELinuxMount to true, it is not built here"),
+    ({"featureGates": {"CSIVolumeHealth": True}}, "featureGates.CSIVolumeHealth: cannot set feature gate CSIVolumeHealth to true, it is not built here"),
     ({"logging": {"options": {"json": {"splitStream": True}}}}, "logging.options.json.splitStream: requires feature gate LoggingAlphaOptions, which is not built here; remove the field"),
     ({"featureGates": {"NoSuchGate": True}}, "featureGates.NoSuchGate: unrecognized feature gate: NoSuchGate"),
     ({"featureGates": {"NodeSwap": False}}, "featureGates.NodeSwap: cannot set feature gate NodeSwap to false, feature is locked to true; remove it"),

@@ -36,7 +36,6 @@ ABSENT: tuple[tuple[str, str, str], ...] = (
         "calls run in helper processes, which end; each step is in storage_operation_duration_seconds",
     ),
     ("/metrics", r"plugin_manager_total_plugins", "sockets are not counted: `supervisor describe volume` lists them"),
-    ("/metrics", r"volume_manager_selinux_.*", "volumes are not mounted by SELinux context (SELinuxMount)"),
     ("/metrics", r"rest_client_(dns_resolution_duration_seconds|request_retries_total)", "not measured"),
     ("/metrics", r"informer_.*|leader_election_.*|running_managed_controllers|version_info", LIBRARY),
     ("/metrics/resource", r"scrape_error", "deprecated and hidden since 1.29; there is resource_scrape_error"),

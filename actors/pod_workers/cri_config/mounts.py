@@ -43,6 +43,10 @@ class MountInputs:
     """Index of a volumeMount of an image volume to its path in the image; missing for the whole image."""
     groups: tuple[int, ...] = ()
     """GIDs of the pod's volumes, which its containers get as supplemental groups."""
+    relabel: frozenset[str] = frozenset()
+    """Volumes whose files the runtime gives the container's SELinux label."""
+    selinux: bool = False
+    """The machine has SELinux. The runtime labels the pod's own files too."""
 
 
 def sub_paths(container: Container, variables: Callable[[], Mapping[str, str]]) -> dict[int, str]:
@@ -124,16 +128,17 @@ def container_mounts(pod: Pod, container: Container, facts: MountInputs, files: 
         image = facts.images.get(mount.name)
         if image is None:
             path = facts.sub_paths.get(index) or _host_path(mount, container, facts.volumes)
-            mounts.append(_volume_mount(mount, volumes.get(mount.name), facts, host_path=path))
+            relabel = mount.name in facts.relabel
+            mounts.append(_volume_mount(mount, volumes.get(mount.name), facts, host_path=path, selinux_relabel=relabel))
         else:
             part = facts.image_sub_paths.get(index, "")
             volume = volumes.get(mount.name)
             mounts.append(_volume_mount(mount, volume, facts, image=image, image_sub_path=part))
     if files.etc_hosts:
-        mounts.append(pb.Mount(container_path=HOSTS, host_path=files.etc_hosts))
+        mounts.append(pb.Mount(container_path=HOSTS, host_path=files.etc_hosts, selinux_relabel=facts.selinux))
     if files.termination_log:
         path = absolute(container.termination_message_path or "")
-        mounts.append(pb.Mount(container_path=path, host_path=files.termination_log))
+        mounts.append(pb.Mount(container_path=path, host_path=files.termination_log, selinux_relabel=facts.selinux))
     return mounts
 
 

@@ -190,6 +190,8 @@ class WorkerContext:
     """False in a cluster until node has told them. Statuses keep the published ones before."""
     masked_paths: tuple[str, ...] = ()
     """Paths of this machine that containers must not read: its CPUs' `thermal_throttle`."""
+    selinux: bool = False
+    """The machine has SELinux, enforcing or permissive."""
     health: ResourceHealths = field(default_factory=ResourceHealths)
     """The health of devices that pods have."""
     starting: Semaphore = field(default_factory=lambda: Semaphore(START_WIDTH))

@@ -63,6 +63,8 @@ class Operations:
         self._killing = killing
         self.mounts: dict[str, str] | None = None
         self.groups: tuple[int, ...] = ()
+        self.relabel: frozenset[str] = frozenset()
+        """Volumes that the runtime labels for SELinux."""
         self._ask_volumes = True
         self.sandbox_pb: pb.PodSandboxConfig | None = None
         self._hooks = hooks
@@ -90,7 +92,7 @@ class Operations:
         except BaseException:
             self._ask_volumes = True
             raise
-        self.mounts, self.groups = dict(answer.host_paths), answer.groups
+        self.mounts, self.groups, self.relabel = dict(answer.host_paths), answer.groups, frozenset(answer.relabel)
 
     async def check_volumes(self, container: Container, deadline_s: float) -> None:
         """Check that the servers of the container's volumes answer. Raises Refused."""
@@ -214,7 +216,8 @@ class Operations:
         newest = self.runtime.view.container(container.name)
         previous = await self._forget_unstarted(newest)
         restarts = await self._restart_count(container.name, newest, previous, published_restarts)
-        volumes = MountInputs(self.mounts or {}, groups=self.groups)
+        selinux = self.context.selinux
+        volumes = MountInputs(self.mounts or {}, groups=self.groups, relabel=self.relabel, selinux=selinux)
         start = ContainerStart(self.context, self.scope.pod, container, sandbox, restarts, volumes, self.sandbox_pb)
         metrics.container_starting(start.pod, container.name)
         try:

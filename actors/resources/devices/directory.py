@@ -8,6 +8,7 @@ import stat
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 
+from actors._host import selinux
 from actors._host.files.numbered_file import NumberedFile
 from actors._host.files.untrusted_files import read_regular
 from actors.resources.devices import checkpoint
@@ -59,11 +60,13 @@ class Directory:
         self._checkpoint.write(number, content)
 
     def prepare(self) -> None:
-        """Make the directory, and remove all sockets in it: to plugins, that is the signal to register again.
+        """Make the directory with its SELinux label, and remove all sockets in it: plugins register again then.
 
         Of a link to a socket the link is removed, as in the kubelet. Raises OSError.
         """
         os.makedirs(self.path, mode=0o750, exist_ok=True)
+        if selinux.read().enabled:
+            selinux.share_with_plugins(self.path)
         with os.scandir(self.path) as entries:
             for entry in entries:
                 with suppress(OSError):  # a link to nothing, or a file that has gone

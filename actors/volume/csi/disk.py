@@ -18,6 +18,7 @@ import msgspec
 from actors._host.files import mounts, paths
 from actors._host.files.listing import names
 from actors._host.files.untrusted_files import read_regular
+from actors.volume.csi.policy import SELINUX_LABEL
 from actors.volume.ops.setup import READY, make_dirs
 from actors.volume.steps import places
 from actors.volume.steps.csi import Volume
@@ -53,6 +54,14 @@ def read_data(place: str) -> dict[str, str]:
     if not isinstance(data, dict) or not data:
         raise VolumeError(f"failed to open volume data file [{place}/{DATA}]: it has no fields")
     return {str(key): str(value) for key, value in data.items()}
+
+
+def label_of(place: str) -> str | None:
+    """The SELinux label of the mount that the record there tells; empty for none, None for an unreadable record."""
+    try:
+        return read_data(place).get(SELINUX_LABEL, "")
+    except VolumeError:
+        return None
 
 
 def is_mount(path: str) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from actors.volume.csi import operations, registration
+from actors._host.selinux import has_seclabel
+from actors.volume.csi import disk, operations, registration
 from actors.volume.ops import removal
 from actors.volume.steps.codec import Outcome
 from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, CsiUnstage, Describe, Register
@@ -26,7 +27,8 @@ def carry_out(root: str, step: Driven, at: removal.At) -> Outcome:
             return Outcome(driver=registration.describe(step.driver, mark))
         case CsiMount():
             grown = operations.mount(root, step, mark)
-            return Outcome(grown=grown.result, refusal=grown.refusal)
+            seclabel = not step.volume.block and has_seclabel(disk.mount_point(root, step.volume))
+            return Outcome(grown=grown.result, refusal=grown.refusal, seclabel=seclabel)
         case CsiUnmount():
             operations.unmount(root, step, mark)
         case CsiUnstage():

@@ -20,7 +20,7 @@ from actors.volume.ops import ownership
 from actors.volume.ops.inside import DIRECTORY, opened
 from actors.volume.ops.setup import make_dirs
 from actors.volume.steps import places
-from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, CsiUnstage, Grown, Volume
+from actors.volume.steps.csi import CsiMeasure, CsiMount, CsiUnmount, CsiUnstage, Grown, Staged, Volume
 from actors.volume.steps.errors import MOUNT_DEVICE_FAILED, VolumeError
 from proto.plugins import csi_pb2
 from proto.pods.volume import VolumeUsage
@@ -49,6 +49,8 @@ def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Grown:
     if stages and step.secrets.stage_error and not disk.is_staged(root, volume):
         raise VolumeError(step.secrets.stage_error, MOUNT_DEVICE_FAILED)
     disk.check_record(place, volume)
+    if stages:
+        _leave_other_label(root, step, plugin, mark)
     disk.write_data(place, policy.volume_data(step))
     if stages:
         try:
@@ -94,6 +96,30 @@ def _after_failure(error: CallFailed, place: str, staging: str, *, keep: bool) -
             os.rmdir(f"{place}/mount")
 
 
+def _leave_other_label(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> None:
+    """Unstage a volume that is or may be staged with another SELinux label. Raises VolumeError if a pod has it.
+
+    A mount has its label as long as it is there (the kubelet's UnmountDevice before the next MountDevice).
+    """
+    volume = step.volume
+    place = places.csi_staging_dir(root, volume.driver, volume.handle)
+    label = disk.label_of(place) if os.path.exists(f"{place}/{disk.DATA}") else step.selinux_label
+    if label == step.selinux_label or (label is None and not step.selinux_label):
+        return
+    one = Staged(volume.driver, volume.handle)
+    if not staged.unused(root, [one], mark, but=volume):
+        raise VolumeError(policy.other_label_message(volume), MOUNT_DEVICE_FAILED)
+    target = f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
+    try:
+        if disk.is_mount(target):  # a kill came between its publication and its mark
+            requests.unpublish(plugin, volume, target)
+        requests.unstage(plugin, one, staged.path_of(root, one))
+        disk.remove_place(place, "globalmount")
+    except VolumeError as error:
+        error.stage = MOUNT_DEVICE_FAILED
+        raise
+
+
 def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.VolumeCapability) -> str:
     volume = step.volume
     place = places.csi_staging_dir(root, volume.driver, volume.handle)
@@ -101,7 +127,7 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.Volume
     if disk.is_staged(root, volume):
         return staging
     new = not os.path.exists(f"{place}/{disk.DATA}")
-    _record_staging(place, volume)
+    _record_staging(place, volume, step.selinux_label)
     make_dirs(staging)
     try:
         plugin.node("NodeStageVolume", requests.staging(step, staging, capability))
@@ -113,8 +139,8 @@ def _stage(root: str, step: CsiMount, plugin: Plugin, capability: csi_pb2.Volume
     return staging
 
 
-def _record_staging(place: str, volume: Volume) -> None:
-    record = {"volumeHandle": volume.handle, "driverName": volume.driver}
+def _record_staging(place: str, volume: Volume, label: str) -> None:
+    record = {"volumeHandle": volume.handle, "driverName": volume.driver} | policy.label_data(label)
     with suppress(VolumeError):
         if record.items() <= disk.read_data(place).items():
             return  # a full disk must not keep a pod from its end
@@ -154,7 +180,8 @@ def _unmount(root: str, volume: Volume, plugin: Plugin) -> None:
     requests.unpublish(plugin, volume, f"{place}/mount")
     staging = places.csi_staging_dir(root, volume.driver, volume.handle)
     if os.path.exists(staging):
-        _record_staging(staging, volume)  # after this only that record has driver and handle; a damaged one is mended
+        # After this only that record has driver and handle; a damaged one is mended.
+        _record_staging(staging, volume, disk.label_of(place) or "")
     disk.remove_place(place, "mount")
 
 

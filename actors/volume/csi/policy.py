@@ -8,11 +8,13 @@ import re
 from collections.abc import Collection, Iterable, Mapping
 
 from actors._plugins import kinds
-from actors.volume.steps.csi import CsiMount, FsGroup
+from actors.volume.steps.csi import CsiMount, FsGroup, Volume
 from proto.common import rfc3339
 from proto.common.safe_text import clipped
 from proto.pods.objects import Token
 
+SELINUX_LABEL = "seLinuxMountContext"
+"""Key in vol_data.json."""
 DEFAULT_GROUP_POLICY = "ReadWriteOnceWithFSType"
 POD_INFO = "csi.storage.k8s.io/"
 MOST_NAME = 63
@@ -64,7 +66,7 @@ def attachment_name(handle: str, driver: str, node: str) -> str:
 def volume_data(step: CsiMount) -> dict[str, str]:
     """Content of the pod's vol_data.json."""
     volume = step.volume
-    return {
+    return label_data(step.selinux_label) | {
         "specVolID": volume.spec_name,
         "volumeHandle": volume.handle,
         "driverName": volume.driver,
@@ -72,6 +74,11 @@ def volume_data(step: CsiMount) -> dict[str, str]:
         "attachmentID": attachment_name(volume.handle, volume.driver, step.node),
         "volumeLifecycleMode": "Ephemeral" if step.ephemeral else "Persistent",
     }
+
+
+def label_data(label: str) -> dict[str, str]:
+    """The part of vol_data.json that has the SELinux label of the volume's mount."""
+    return {SELINUX_LABEL: label} if label else {}
 
 
 # Registration
@@ -146,6 +153,18 @@ def node_problem(node_id: str, topology: Mapping[str, str]) -> str:
 
 
 # Mounting
+
+
+def mount_flags(step: CsiMount) -> tuple[str, ...]:
+    """The volume's mount options, and the one with its SELinux label. A label has commas, so it is in quotes."""
+    return (*step.mount_options, f'context="{step.selinux_label}"') if step.selinux_label else step.mount_options
+
+
+def other_label_message(volume: Volume) -> str:
+    """The kubelet's message for a volume that is mounted with another SELinux label."""
+    name = f"kubernetes.io/csi/{volume.driver}^{volume.handle}"
+    why = "because it is already mounted to a different pod with a different SELinux label"
+    return f'waiting for unmount of volume "{name}", {why}'
 
 
 def access_mode(modes: tuple[str, ...], capabilities: Collection[str]) -> str:

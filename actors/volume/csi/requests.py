@@ -73,7 +73,7 @@ def grow(plugin: Plugin, step: CsiMount, staged: str, target: str, capabilities:
         volume_path=target,
         staging_target_path=staged,
         capacity_range=csi_pb2.CapacityRange(required_bytes=step.expand_bytes),
-        volume_capability=capability(replace(step, fs_group=None), capabilities),  # no group, as in the kubelet
+        volume_capability=capability(replace(step, fs_group=None, selinux_label=""), capabilities),  # as in the kubelet
         secrets=step.secrets.expand,
     )
     try:
@@ -104,7 +104,7 @@ def capability(step: CsiMount, capabilities: frozenset[str]) -> csi_pb2.VolumeCa
     return csi_pb2.VolumeCapability(
         mount=csi_pb2.VolumeCapability.MountVolume(
             fs_type=step.fs_type,
-            mount_flags=step.mount_options,
+            mount_flags=policy.mount_flags(step),
             volume_mount_group=policy.mount_group(step, capabilities),
         ),
         access_mode=mode,

@@ -16,7 +16,7 @@ from actors._host.files import mounts, paths
 from actors._host.files.listing import names
 from actors.volume.csi import disk
 from actors.volume.steps import places
-from actors.volume.steps.csi import Staged
+from actors.volume.steps.csi import Staged, Volume
 from actors.volume.steps.errors import VolumeError
 
 Mark = Callable[[], object]
@@ -102,8 +102,10 @@ def _read(place: str, device: str) -> Staged | None:
     return Staged(driver, handle, device)
 
 
-def unused(root: str, asked: Iterable[Staged], mark: Mark = lambda: None) -> tuple[Staged, ...]:
-    """The volumes of `asked` that no pod has or may have. Raises OSError.
+def unused(
+    root: str, asked: Iterable[Staged], mark: Mark = lambda: None, but: Volume | None = None
+) -> tuple[Staged, ...]:
+    """The volumes of `asked` that no pod has or may have, except the pod of `but`. Raises OSError.
 
     A mounted volume whose record is unreadable is a staged one on the same device. If there is none, it may be any
     staged volume: a driver may publish another file system than it has staged.
@@ -114,7 +116,7 @@ def unused(root: str, asked: Iterable[Staged], mark: Mark = lambda: None) -> tup
     for uid in names(paths.pods_dir(root)):
         mark()
         volumes, more = disk.look(root, uid)
-        used.update((one.driver, one.handle) for one in volumes)
+        used.update((one.driver, one.handle) for one in volumes if not (but and _is_same(one, but)))
         unreadable += [one for one in more if not one.block]  # pods of a device have a file each, see below
     may_be = _on_same_device(root, unreadable, asked, mark) if unreadable else set()
     return tuple(
@@ -124,6 +126,10 @@ def unused(root: str, asked: Iterable[Staged], mark: Mark = lambda: None) -> tup
         and one not in may_be
         and not (one.device and names(f"{places.csi_block_dir(root, one.device)}/dev"))
     )
+
+
+def _is_same(one: Volume, other: Volume) -> bool:
+    return (one.uid, one.spec_name) == (other.uid, other.spec_name)
 
 
 def _on_same_device(root: str, doubts: list[disk.Unreadable], asked: tuple[Staged, ...], mark: Mark) -> set[Staged]:

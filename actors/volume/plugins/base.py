@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, TypeAlias
 
 from actors._host.node.downward import NodeFacts
+from actors._host.selinux import SELinux
 from actors.volume.steps.codec import SetUp
 from proto.pods.objects import ApiObject, GetPodCertificate, GetToken, ObjectRef, PodCertificate, Token
 from proto.v1 import Pod, Volume
@@ -92,6 +93,7 @@ class Context:
     """The feature gate ClusterTrustBundleProjection."""
     pod_certificates: bool = False
     """The feature gate PodCertificateRequest."""
+    selinux: SELinux = field(default_factory=SELinux)
     endpoint: Callable[[str], str] = _no_driver
     """Socket of a CSI driver by name; empty for a driver that is not registered."""
     labels: Mapping[str, str] = field(default_factory=dict)

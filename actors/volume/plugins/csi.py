@@ -148,6 +148,20 @@ def attached(claimed: Claimed, context: Context) -> tuple[str, str] | None:
     return source.driver, source.volume_handle
 
 
+def mounted_volume(pod: Pod, volume: Volume, claimed: Claimed | None) -> tuple[str, str] | None:
+    """(driver, handle) of a CSI volume with a file system; None for other volumes. `claimed` as of Plugin.claimed."""
+    if claimed is None:
+        name, uid = volume.name, pod.metadata.uid
+        return (volume.csi.driver, csi.ephemeral_handle(uid, name)) if volume.csi is not None else None
+    source = claimed.volume.spec.csi
+    return (source.driver, source.volume_handle) if source is not None and not claimed.is_block else None
+
+
+def mounts_by_label(driver: str, context: Context) -> bool:
+    """True when the driver's volumes may be mounted with an SELinux label (CSIDriver.seLinuxMount)."""
+    return bool(_spec(driver, context).se_linux_mount)
+
+
 def republishes(driver: str, context: Context) -> bool | None:
     """True when the driver wants repeated publications; None while its CSIDriver is not known."""
     if _driver_ref(driver) not in context.objects:

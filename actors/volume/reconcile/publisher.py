@@ -144,7 +144,8 @@ class Publisher:
             pod.republish_at[name] = time.monotonic() + REPUBLISH_S
         if not pod.actual.get(name, NEW).mounted:
             self._reporter.mapped(pod, *map_places(self._root, step))
-        pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))
+        relabel = outcome.seclabel and not step.selinux_label
+        pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step), relabel=relabel)
         growing = pod.growing.get(name) if step.expand_bytes else None
         if outcome.grown == "refused":
             pod.refused_growth.add(name)

@@ -18,6 +18,7 @@ from actors._host.files import paths
 from actors._objects.peer import objects_of
 from actors.volume import policy
 from actors.volume.drivers.attachments import NOT_IN_USE, Attachments
+from actors.volume.drivers.labels import Labels
 from actors.volume.drivers.limits import Limits
 from actors.volume.drivers.unstaging import Unstaging
 from actors.volume.helper.pool import HelperGone, HelperHung, Pool
@@ -34,6 +35,7 @@ from actors.volume.reconcile.remover import Remover
 from actors.volume.reconcile.required_objects import Needed, needed
 from actors.volume.reconcile.volume_state import PodVolumes
 from actors.volume.reconcile.waits import VolumeWaits, subject_of
+from actors.volume.selinux_labels import is_labelled_by_runtime
 from actors.volume.steps.codec import Outcome, SetUp
 from actors.volume.steps.csi import CsiMount
 from actors.volume.steps.places import host_path, map_places
@@ -64,6 +66,7 @@ class Reconciler:
         self._limits = limits
         self.waits = VolumeWaits()
         self.devices = Devices(actor, pool)
+        self.labels = Labels(context.selinux, self._label_free, every_mode=actor.settings.selinux_mount)
         self.in_use = unstaging.in_use
         self._attachments = Attachments(actor, self.in_use)
         path = f"{paths.checkpoints_dir(self._root)}/{actor.name}.json"
@@ -160,9 +163,11 @@ class Reconciler:
         again = self.publisher.is_due(pod, one, context) or bool(grown)
         if actual.mounted and one.name in pod.persistent and not again:
             if actual.error:
-                pod.actual[one.name] = policy.done(actual.digest, actual.path)
+                pod.actual[one.name] = policy.recovered(actual, actual.digest)
             return None  # a mounted PersistentVolume stays, even when its claim changes or goes
         claimed = one.plugin.claimed(pod.pod, one.volume, context)
+        mounted = actual.mounted  # with a label that stays as long as the mount
+        label = self.labels.of(uid, one.name) if mounted else self.labels.admit(pod.pod, one.volume, claimed, context)
         if claimed is not None:
             self._reserve(uid, pod, one.name, claimed)
             if claimed.group is not None:
@@ -177,14 +182,14 @@ class Reconciler:
         files.add(step)
         if isinstance(step, CsiMount):
             pod.publish(one.name, step.volume)
-            step = msgspec.structs.replace(step, name=one.name, expand_bytes=grown)
+            step = msgspec.structs.replace(step, name=one.name, expand_bytes=grown, selinux_label=label)
             if grown and claimed is not None:
                 self.publisher.begin_growth(pod, one.name, claimed)
         digest = policy.digest(step)
         if again or policy.needs(one, step, digest, actual):
             return step
         if actual.error:
-            pod.actual[one.name] = policy.done(digest, actual.path)
+            pod.actual[one.name] = policy.recovered(actual, digest)
         return None
 
     def _attachable(self, pod: PodVolumes, due: list[Wanted], need: Needed) -> dict[str, tuple[str, str]]:
@@ -226,6 +231,14 @@ class Reconciler:
         pod.stop_renewal()
         pod.changes += 1
         self._recheck(uid, pod)
+
+    def _label_free(self, uid: str, name: str) -> None:
+        # A pod that waited for another SELinux label need not wait for its back-off.
+        pod = self._pods.get(uid)
+        if pod is not None and name in pod.actual:
+            pod.actual[name] = replace(pod.actual[name], retry_at=0.0, failures=0)
+            pod.changes += 1
+            self._recheck(uid, pod)
 
     def _recheck(self, uid: str, pod: PodVolumes) -> None:
         if pod.pod is not None:
@@ -275,9 +288,12 @@ class Reconciler:
     def _record_mounted(self, pod: PodVolumes, name: str, step: SetUp, outcome: Outcome) -> None:
         if outcome.warning:
             self.reporter.record(pod, outcome.warning, ALREADY_MOUNTED)
-        if not pod.actual.get(name, NEW).mounted:
+        before = pod.actual.get(name, NEW)
+        if not before.mounted:
             self.reporter.mapped(pod, *map_places(self._root, step))
-        pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step))
+        # The step of a mounted volume may only have looked if it answers.
+        relabel = before.relabel if before.mounted else is_labelled_by_runtime(step)
+        pod.actual[name] = policy.done(policy.digest(step), host_path(self._root, step), relabel=relabel)
 
     def _schedule_retry(self, uid: str, pod: PodVolumes) -> None:
         pod.stop_timer()

@@ -38,6 +38,8 @@ class Outcome(Record, frozen=True):
     warning: str = ""
     """For the pod's events, after a success."""
     grown: csi.Growth = ""
+    seclabel: bool = False
+    """The CSI volume's files have SELinux labels of their own, which the container runtime may set."""
     refusal: str = ""
     """Why the driver refused to grow the volume, which is mounted all the same."""
     mismatch: bool = False

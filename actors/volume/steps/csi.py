@@ -113,6 +113,8 @@ class CsiMount(Tagged, frozen=True):
     expand_bytes: int = 0
     """Size to which the driver grows the volume's file system; 0: no growth."""
     secrets: Secrets = Secrets()
+    selinux_label: str = ""
+    """Label of all files of the volume (`context=`); empty: the mount gives none."""
     republish: bool = False
     """The driver wants repeated calls while the pod lives (CSIDriver.requiresRepublish)."""
 

@@ -265,6 +265,7 @@ _GATES = {
     "reset_readiness_at_start": "ChangeContainerStatusOnKubeletRestart",
     "resource_health_messages": "ResourceHealthStatusMessage",
     "resource_health_status": "ResourceHealthStatus",
+    "selinux_mount": "SELinuxMount",
     "separate_disk_gc": "KubeletSeparateDiskGC",
     "split_log_streams": "PodLogsQuerySplitStreams",
     "user_uid_of_certificate": "AllowParsingUserUIDFromCertAuth",

@@ -105,7 +105,7 @@ _READ_BY = {
     "volume": """
         root_dir kubeconfig cluster_trust_bundle_projection pod_certificate_request node_name sync_frequency_s
         max_pods node_labels system_reserved kube_reserved eviction_hard volume_stats_agg_period_s
-        local_storage_capacity_isolation allocatable_ignores_eviction
+        local_storage_capacity_isolation allocatable_ignores_eviction selinux_mount
     """,
 }
 """The settings that each actor's own modules read, by actor. `runtime` is the embedded container runtime."""

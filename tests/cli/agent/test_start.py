@@ -420,12 +420,12 @@ def test_validate_refuses_a_gate_that_is_not_built(runner: CliRunner, tmp_path: 
     file = tmp_path / "k.yaml"
     file.write_text(
         "apiVersion: kubelet.config.k8s.io/v1beta1\nkind: KubeletConfiguration\n"
-        "featureGates:\n  EnvFiles: false\n  SELinuxMount: true\n"
+        "featureGates:\n  EnvFiles: false\n  CSIVolumeHealth: true\n"
     )
     done = runner.invoke(group, ["config", "validate", str(file)])
     assert done.exit_code == 1
-    assert f"{file}:5: featureGates.SELinuxMount: cannot set feature gate SELinuxMount to true" in done.output
-    file.write_text(file.read_text().replace("SELinuxMount", "TopologyManagerPolicyBetaOptions"))
+    assert f"{file}:5: featureGates.CSIVolumeHealth: cannot set feature gate CSIVolumeHealth to true" in done.output
+    file.write_text(file.read_text().replace("CSIVolumeHealth", "TopologyManagerPolicyBetaOptions"))
     done = runner.invoke(group, ["config", "validate", str(file)])
     assert done.exit_code == 0
     assert f"warning: {file}:4: featureGates.EnvFiles: has no effect: EnvFiles cannot be switched off" in done.output

@@ -5,6 +5,7 @@ import os
 import pytest
 
 from actors.pod_workers.cri_config.host_files import (
+    HostFiles,
     gets_hosts_file,
     host_network_hosts_content,
     hosts_content,
@@ -33,6 +34,18 @@ def test_mounts_take_the_volumes_paths_and_switches():
     assert (data.host_path, data.container_path, data.readonly) == ("/v/data", "/data", True)
     assert data.propagation == pb.PROPAGATION_HOST_TO_CONTAINER
     assert configuration.readonly
+
+
+@pytest.mark.parametrize("selinux", [False, True])
+def test_runtime_labels_own_files_and_the_named_volumes(selinux: bool) -> None:
+    mounts = [{"name": name, "mountPath": f"/{name}"} for name in ("data", "host")]
+    volumes = [{"name": "data", "emptyDir": {}}, {"name": "host", "hostPath": {"path": "/h"}}]
+    facts = MountInputs(
+        {"data": "/v/data", "host": "/h"}, relabel=frozenset({"data"} if selinux else ()), selinux=selinux
+    )
+    files = HostFiles(etc_hosts="/r/etc-hosts", termination_log="/r/words")
+    made = config_of(pod({"volumeMounts": mounts}, volumes=volumes), mounts=facts, files=files).mounts
+    assert [one.selinux_relabel for one in made] == [selinux, False, selinux, selinux]
 
 
 @pytest.mark.parametrize(

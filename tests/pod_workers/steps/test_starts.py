@@ -62,7 +62,9 @@ def start(name: str, refusal: Refused | None = None) -> tuple[StartFailedError, 
         return 0
 
     events = SimpleNamespace(pod=lambda _, *event: told.append(" ".join(event)))
-    context = SimpleNamespace(images=Images(refusal), events=events, settings=Settings(), blocking=no_logs)
+    context = SimpleNamespace(
+        images=Images(refusal), events=events, settings=Settings(), blocking=no_logs, selinux=False
+    )
     scope: Any = SimpleNamespace(
         pod=subject,
         context=context,

@@ -153,6 +153,59 @@ def test_refused_growth_does_not_keep_the_volume_from_pods(root: str, plugin: Dr
 
 
 @pytest.mark.needs("mounts")
+def test_volume_of_another_pod_keeps_its_selinux_label(root: str, plugin: Driver) -> None:
+    target = mount(root, plugin, selinux_label="u:r:t:s0:c1")
+    with pytest.raises(VolumeError) as caught:
+        mount(root, plugin, OTHER, selinux_label="u:r:t:s0:c2")
+    assert (str(caught.value), caught.value.stage) == (
+        'waiting for unmount of volume "kubernetes.io/csi/csi.test^vol-1", because it is already mounted '
+        "to a different pod with a different SELinux label",
+        MOUNT_DEVICE_FAILED,
+    )
+    assert bound(target)
+    assert plugin.names() == ["NodeStageVolume", "NodePublishVolume"]
+    assert not os.path.exists(places.csi_volume_dir(root, "uid-2", "pv-1")), "the driver was asked for nothing"
+    unmount(root, plugin)
+
+
+@pytest.mark.needs("mounts")
+def test_own_incomplete_volume_is_mounted_anew_with_its_label(root: str, plugin: Driver) -> None:
+    """A kill came before the mark, and the policy's default label has changed since."""
+    mount(root, plugin, selinux_label="u:r:t:s0:c1")
+    disk.unmark(root, VOLUME)
+    before = len(plugin.names())
+    assert bound(mount(root, plugin, selinux_label="u:r:t:s0:c2"))
+    rpcs = ["NodeUnpublishVolume", "NodeUnstageVolume", "NodeStageVolume", "NodePublishVolume"]
+    assert plugin.names()[before:] == rpcs
+    unmount(root, plugin)
+    assert everything(root) == []
+
+
+@pytest.mark.needs("mounts")
+def test_damaged_staging_record_gets_the_label_back(root: str, plugin: Driver) -> None:
+    mount(root, plugin, selinux_label="u:r:t:s0:c1")
+    mount(root, plugin, OTHER, selinux_label="u:r:t:s0:c1")
+    record = Path(places.csi_staging_dir(root, "csi.test", "vol-1"), disk.DATA)
+    record.write_text("{")
+    unpublish(root, plugin)
+    assert disk.label_of(str(record.parent)) == "u:r:t:s0:c1"
+    unmount(root, plugin, OTHER)
+
+
+@pytest.mark.needs("mounts")
+def test_growth_has_no_selinux_label(root: str, plugin: Driver) -> None:
+    plugin.capabilities = ALL
+    mount(root, plugin, selinux_label="u:r:t:s0:c1,c2", expand_bytes=9, mount_options=("noatime",))
+    flags = {
+        rpc: [list(one.volume_capability.mount.mount_flags) for one in plugin.of(rpc)]
+        for rpc in ("NodePublishVolume", "NodeExpandVolume")
+    }
+    label = 'context="u:r:t:s0:c1,c2"'
+    assert flags == {"NodePublishVolume": [["noatime", label]], "NodeExpandVolume": [["noatime"]]}
+    unmount(root, plugin)
+
+
+@pytest.mark.needs("mounts")
 def test_missing_stage_secret_fails_only_a_mount_that_stages(root: str, plugin: Driver) -> None:
     missing = Secrets(stage_error="no Secret of the staging")
     with pytest.raises(VolumeError, match="no Secret of the staging") as caught:

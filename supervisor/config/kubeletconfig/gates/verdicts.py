@@ -117,6 +117,10 @@ _SWITCHABLE: dict[str, tuple[str, str]] = {
         "images are pulled, found and removed for the pod's runtime handler",
         "image_gc/test_handlers.py",
     ),
+    "SELinuxMount": (
+        "CSI volumes of every access mode are mounted with the pod's SELinux label",
+        "volume/test_selinux_mounts.py",
+    ),
     "TaintTolerationComparisonOperators": (
         "admission compares numbers of taints for the operators Lt and Gt",
         "pod_workers/admission/test_taints.py",
@@ -193,6 +197,11 @@ _GRADUATED: dict[str, tuple[str, str]] = {
     "RecoverVolumeExpansionFailure": ("states of an expansion in the claim", "objects/pure/test_claims.py"),
     "RecursiveReadOnlyMounts": ("recursiveReadOnly", "pod_workers/cri_config/test_mounts.py"),
     "RelaxedEnvironmentVariableValidation": ("names of variables", "pod_workers/environment/test_env.py"),
+    "SELinuxChangePolicy": ("seLinuxChangePolicy", "volume/pure/test_selinux_labels.py"),
+    "SELinuxMountReadWriteOncePod": (
+        "CSI volumes for one pod are mounted with its SELinux label",
+        "volume/test_selinux_mounts.py",
+    ),
     "SidecarContainers": ("init containers that restart", "agent/lifecycle/test_sidecars.py"),
     "SupplementalGroupsPolicy": ("supplementalGroupsPolicy", "pod_workers/cri_config/test_security.py"),
     "SystemdWatchdog": ("the supervisor notifies systemd", "supervisor/host/test_service.py"),
@@ -201,11 +210,9 @@ _GRADUATED: dict[str, tuple[str, str]] = {
 }
 """Locked gates whose feature is here."""
 
-_NO_SELINUX = "the agent does not relabel volumes"
 _NO_LOG_OPTIONS = "the agent's log has no options of that stage"
 
 _GRADUATED_MISSING: dict[str, str] = {
-    _NO_SELINUX: "SELinuxChangePolicy SELinuxMountReadWriteOncePod",
     "it is off upstream too": "AllowOverwriteTerminationGracePeriodSeconds",
 }
 """Locked gates of the kubelet whose feature is not here."""
@@ -218,7 +225,6 @@ _NOT_BUILT: dict[str, str] = {
         TopologyManagerPolicyAlphaOptions TopologyManagerPolicyBetaOptions
     """,
     "the kubelet's part of it is not there": "DRANodeAllocatableResources DRAWorkloadResourceClaims",
-    _NO_SELINUX: "SELinuxMount",
     _NO_LOG_OPTIONS: "LoggingAlphaOptions LoggingBetaOptions",
     "log entries name their actor, and in JSON a worker's pod; there is no other key": "ContextualLogging",
     "lists of the runtime are read in one answer": "CRIListStreaming",
