@@ -21,7 +21,7 @@ COMBINED = "(combined from similar events): "
 OWN_REASONS = frozenset(
     {
         "ContainerRemoved", "SandboxRemoved", "OOMKilled", "Stuck",
-        "PlanChanged", "NodeNameConflict", "CertificateRequestFailed",
+        "PlanChanged", "NodeNameConflict", "CertificateRequestFailed", "StopSignalIgnored",
     }
 )  # fmt: skip
 """Reasons that the kubelet has not, of objects about which it records events."""

@@ -102,9 +102,14 @@ def signal_number(wanted: int, image: str, by_name: Mapping[str, int]) -> int:
 
 
 def signal_of(number: int, by_name: Mapping[str, int]) -> pb.Signal.ValueType:
-    """CRI's enum value of a signal number; SIGNAL_RUNTIME_DEFAULT for a signal that CRI does not name."""
-    for name, value in by_name.items():
-        if value == number and f"SIGNAL_{name}" in pb.Signal.keys():  # noqa: SIM118 - an enum wrapper, no mapping
+    """CRI's enum value of a signal number; SIGNAL_RUNTIME_DEFAULT for a signal that CRI does not name.
+
+    CRI counts real-time signals from either end: SIGRTMIN to SIGRTMIN+15, then SIGRTMAX-14 to SIGRTMAX.
+    """
+    above, below = number - by_name["SIGRTMIN"], by_name["SIGRTMAX"] - number
+    counted = (f"SIGRTMINPLUS{above}", f"SIGRTMAXMINUS{below}") if above >= 0 else ()
+    for name in (*(one for one, value in by_name.items() if value == number), *counted):
+        if f"SIGNAL_{name}" in pb.Signal.keys():  # noqa: SIM118 - an enum wrapper, no mapping
             return pb.Signal.Value(f"SIGNAL_{name}")
     return pb.SIGNAL_RUNTIME_DEFAULT
 

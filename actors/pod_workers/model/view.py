@@ -307,9 +307,11 @@ def _start_was_given_up(status: pb.ContainerStatus) -> bool:
 
 
 def _signal_name(signal: int) -> str:
-    """The signal's name; empty for the runtime's default, and for a number of a newer CRI."""
+    """The signal's name in the API, `SIGRTMIN+3`; empty for the runtime's default, and for a number of a newer CRI."""
     known = pb.Signal.DESCRIPTOR.values_by_number.get(signal)
-    return known.name.removeprefix("SIGNAL_") if signal and known else ""
+    if not signal or known is None:
+        return ""
+    return known.name.removeprefix("SIGNAL_").replace("PLUS", "+").replace("MINUS", "-")
 
 
 def _restart_count(attempt: int, annotated: str) -> int:

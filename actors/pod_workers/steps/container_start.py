@@ -32,7 +32,7 @@ from actors.pod_workers.cri_config.sandbox_config import build_sandbox_config, w
 from actors.pod_workers.environment.references import pull_secrets
 from actors.pod_workers.environment.variables import ConfigError, Sources, environment
 from actors.pod_workers.model import reasons
-from actors.pod_workers.model.view import PodView, SandboxView, sorted_ips
+from actors.pod_workers.model.view import ContainerView, PodView, SandboxView, sorted_ips
 from actors.pod_workers.shared.assigned import grant_of
 from actors.pod_workers.shared.worker_context import WorkerContext
 from actors.pod_workers.steps import supplies
@@ -250,6 +250,22 @@ class ContainerStart:
             raise self._failed(reasons.RUN_CONTAINER_ERROR, str(error)) from error
         self._event("Normal", "Started", "Container started")
         self._link_log(identity)
+
+    def check_stop_signal(self, found: ContainerView) -> None:
+        """Warn when the runtime does not take lifecycle.stopSignal: its ContainerStatus then tells no stop signal.
+
+        So do runtimes without KEP-4960, such as containerd 1.6 and 2.1. The container still ends by the image's
+        signal, so it runs.
+        """
+        lifecycle = self.container.lifecycle
+        if lifecycle is None or not lifecycle.stop_signal or not found.complete or found.stop_signal:
+            return
+        wanted = lifecycle.stop_signal
+        message = (
+            f"The container runtime ignores lifecycle.stopSignal {wanted}: it stops the container by the signal of the "
+            "image, else by SIGTERM. Use a newer runtime, or an image with STOPSIGNAL"
+        )
+        self._event("Warning", "StopSignalIgnored", message)
 
     def _failed(self, reason: str, message: str, event_text: str = "") -> StartFailedError:
         """Record the event and return the error. `event_text`: instead of a message that image_pull has published."""

@@ -251,6 +251,7 @@ class Operations:
         found = self.runtime.view.container_by_id(identity)
         if found is None:
             raise StartFailedError(reasons.RUN_CONTAINER_ERROR, f"container {identity} vanished right after its start")
+        start.check_stop_signal(found)
         await self._post_start(container, found)
         return self.runtime.view.container_by_id(identity) or found
 

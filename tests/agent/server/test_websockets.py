@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import socket
 import ssl
 import threading
 import time
@@ -50,6 +51,11 @@ class Site(NamedTuple):
         wait_for(lambda: is_ready(self.agent.pod(name)), 60, f"{name} ready; log: {self.agent.log}")
 
 
+def takes_connections(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
 @contextmanager
 def started(kind: str, flags: tuple[str, ...], containerd: ContainerdInstance) -> Iterator[Agent]:
     if kind == "embedded":
@@ -70,7 +76,8 @@ def served(request: pytest.FixtureRequest, containerd: ContainerdInstance) -> It
     with started(request.param, flags, containerd) as agent:
         site = Site(agent, agent.port)
         site.create("tool", container("c"))
-        wait_for(lambda: agent.rows().get("server", {}).get("state") == "ready", 60, f"the server; log: {agent.log}")
+        # The actor may be ready some seconds earlier: it signs its certificate, then opens the port.
+        wait_for(lambda: takes_connections(site.port), 60, f"the secure port is open; log: {agent.log}")
         yield site
 
 

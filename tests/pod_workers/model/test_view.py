@@ -69,9 +69,19 @@ def test_termination_message_is_found_at_its_path(annotated, mounted, found):
 
 
 @pytest.mark.parametrize(
-    ("number", "name"), [(pb.SIGNAL_SIGTERM, "SIGTERM"), (0, ""), (66, ""), (2**31 - 1, ""), (-1, "")]
+    ("number", "name"),
+    [
+        (pb.SIGNAL_SIGTERM, "SIGTERM"),
+        (pb.SIGNAL_SIGRTMIN, "SIGRTMIN"),
+        (pb.SIGNAL_SIGRTMINPLUS3, "SIGRTMIN+3"),
+        (pb.SIGNAL_SIGRTMAXMINUS14, "SIGRTMAX-14"),
+        (0, ""),
+        (66, ""),
+        (2**31 - 1, ""),
+        (-1, ""),
+    ],
 )
-def test_stop_signal_of_a_newer_cri_has_no_name(number: int, name: str) -> None:
+def test_stop_signal_has_the_apis_name_or_none(number: int, name: str) -> None:
     answer = status_of_probed()
     answer.status.stop_signal = number
     assert ContainerView.from_status(answer).stop_signal == name

@@ -289,6 +289,22 @@ def test_the_user_is_shown_where_the_runtime_tells():
     assert to_dict(one.user) == {"linux": {"uid": 5, "gid": 6, "supplementalGroups": [7]}}
 
 
+@pytest.mark.parametrize(
+    ("wanted", "told", "shown"),
+    [
+        ("SIGUSR1", "SIGUSR1", "SIGUSR1"),
+        ("SIGUSR1", "", None),
+        ("SIGRTMIN+3", "SIGRTMIN+3", "SIGRTMIN+3"),
+        (None, "SIGTERM", None),
+    ],
+)
+def test_stop_signal_is_the_runtimes_if_the_spec_has_one(wanted, told, shown):
+    lifecycle = {"stopSignal": wanted} if wanted else {}
+    subject = pod(os={"name": "linux"}, containers=[{"name": "c", "image": "i", "lifecycle": lifecycle}])
+    (one,) = of(subject, view(life(stop_signal=told))).container_statuses
+    assert one.stop_signal == shown
+
+
 def test_resources_of_a_pod_are_those_of_its_containers():
     limited = {"limits": {"cpu": "500m", "memory": "64Mi"}, "requests": {"cpu": "0.25", "memory": "64Mi"}}
     both = [{"name": name, "image": "i", "resources": limited} for name in "ab"]

@@ -15,7 +15,7 @@ from actors.pod_workers.cri_config.host_files import HostFiles
 from actors.pod_workers.cri_config.mounts import MountInputs
 from actors.pod_workers.cri_config.namespaces import OF_THE_NODE
 from actors.pod_workers.environment.variables import ConfigError
-from actors.pod_workers.model.view import SandboxView
+from actors.pod_workers.model.view import ContainerView, SandboxView
 from actors.pod_workers.steps import supplies
 from actors.pod_workers.steps.container_start import ContainerStart
 from proto.agent.settings import Settings
@@ -69,6 +69,28 @@ def test_an_ephemeral_container_makes_its_call_privileged() -> None:
     debugger = {"name": "d", "image": "i", "securityContext": {"privileged": True}}
     assert start({"ephemeralContainers": [debugger]}).sandbox_config.linux.security_context.privileged
     assert start({}).sandbox_config == pb.PodSandboxConfig()
+
+
+@pytest.mark.parametrize(
+    ("lifecycle", "told", "complete", "warned"),
+    [
+        ({"stopSignal": "SIGUSR1"}, "", True, True),
+        ({"stopSignal": "SIGUSR1"}, "SIGUSR1", True, False),
+        ({"stopSignal": "SIGUSR1"}, "", False, False),
+        ({}, "", True, False),
+    ],
+)
+def test_runtime_that_ignores_the_stop_signal_is_an_event(
+    lifecycle: dict[str, Any], told: str, complete: bool, warned: bool
+) -> None:
+    events: list[tuple[Any, ...]] = []
+    recorder = SimpleNamespace(pod=lambda _, *event: events.append(event))
+    containers = [{"name": "c", "image": "i", "lifecycle": lifecycle}]
+    found = ContainerView(id="1", name="c", state="running", stop_signal=told, complete=complete)
+    start({"containers": containers}, events=recorder).check_stop_signal(found)
+    assert [(kind, reason, name) for kind, reason, _, name in events] == [
+        ("Warning", "StopSignalIgnored", "c")
+    ] * warned
 
 
 class Volumes:

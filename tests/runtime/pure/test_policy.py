@@ -80,8 +80,25 @@ def test_user_of_an_image_is_a_uid_or_a_name(text: str, user: int | str) -> None
     assert user_of(text) == user
 
 
-def test_signal_is_shown_as_cris_enum() -> None:
-    assert signal_of(signal.SIGTERM, SIGNALS) == pb.SIGNAL_SIGTERM
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (signal.SIGTERM, pb.SIGNAL_SIGTERM),
+        (signal.SIGRTMIN, pb.SIGNAL_SIGRTMIN),
+        (signal.SIGRTMIN + 3, pb.SIGNAL_SIGRTMINPLUS3),
+        (signal.SIGRTMAX - 14, pb.SIGNAL_SIGRTMAXMINUS14),
+        (signal.SIGRTMAX, pb.SIGNAL_SIGRTMAX),
+        (signal.SIGRTMIN - 1, pb.SIGNAL_RUNTIME_DEFAULT),
+        (signal.SIGRTMAX + 1, pb.SIGNAL_RUNTIME_DEFAULT),
+    ],
+)
+def test_signal_is_shown_as_cris_enum(number: int, shown: int) -> None:
+    assert signal_of(number, SIGNALS) == shown
+
+
+@pytest.mark.parametrize("number", range(signal.SIGRTMIN, signal.SIGRTMAX + 1))
+def test_each_real_time_signal_of_cri_is_shown_as_asked(number: int) -> None:
+    assert signal_number(signal_of(number, SIGNALS), "", SIGNALS) == number
 
 
 def test_exit_reasons() -> None:
