@@ -52,6 +52,7 @@ from actors.pod_workers.timeline import StartTimeline
 from proto.node.container_gc import PodTerminated
 from proto.node.image_pull import DropPulls
 from proto.pods.pod_workers import PodTrace, ProbeResult
+from proto.pods.volume import PodEnding
 from proto.v1 import Pod, PodStatus
 from proto.wire.errors import ActorDead, ActorError, AskTimeout
 
@@ -278,6 +279,7 @@ class PodWorker(PooledActor):
             self.report.terminating = True
             # Its pulls would delay those of other pods. An ask that failed here may still be on its way.
             self.context.images.tell(DropPulls(pod_uid=self.pod.metadata.uid))
+            self.context.volumes.tell(PodEnding(pod_uid=self.pod.metadata.uid))
             if termination.reason == reasons.DEADLINE_EXCEEDED:
                 self.context.events.pod(self.pod, "Normal", termination.reason, termination.message)
         return self.termination != before

@@ -53,6 +53,7 @@ from proto.pods.volume import (
     GetVolumeUsages,
     MountPod,
     ObjectsChanged,
+    PodEnding,
     PodMounted,
     ReadVolumeFile,
     SubPathsBound,
@@ -326,6 +327,13 @@ class VolumeManager(Actor):
             pod.republish_users_of(changed)
             pod.changes += 1
             self.spawn(self.reconciler.reconcile(uid, pod), "objects changed")
+
+    @handles(PodEnding)
+    def pod_ending(self, message: PodEnding) -> None:
+        """Emit no more events for failed refreshes of the pod's volumes."""
+        pod = self.pods.get(message.pod_uid)
+        if pod is not None:
+            pod.ending = True
 
     @handles(UnmountPod)
     def unmount_pod(self, request: UnmountPod) -> Done | Coroutine[Any, None, Done]:

@@ -229,10 +229,13 @@ def operation(stage: str, wanted: Wanted | None) -> str:
     return _OF_DEVICES.get(stage, stage) if wanted is not None and wanted.is_device else stage
 
 
-def is_quiet(wanted: Wanted | None, actual: Actual) -> bool:
-    """True for a failure that no event reports: its volume has older content of API objects, and few tries failed."""
+def is_quiet(wanted: Wanted | None, actual: Actual, *, ending: bool = False) -> bool:
+    """True for a failure that no event reports: its volume has older content of API objects, and few tries failed.
+
+    `ending`: the pod ends, and no number of tries is an event.
+    """
     refresh = wanted is not None and wanted.plugin.refreshes and actual.mounted
-    return refresh and actual.failures <= QUIET_REFRESHES
+    return refresh and (ending or actual.failures <= QUIET_REFRESHES)
 
 
 def hung(actual: Actual, since: float, pid: int, now: float) -> Actual:

@@ -31,6 +31,16 @@ class MountPod(Request[PodMounted], frozen=True, kw_only=True):
     pod: Pod
 
 
+class PodEnding(Message, frozen=True, kw_only=True):
+    """From pod_workers: the pod ends. Its mounted volumes are still refreshed, but failures of that are no event.
+
+    Its tokens stay valid for long hooks. Its objects are often deleted with it; the kubelet does not read them any more
+    (findAndAddNewPods of pkg/kubelet/volumemanager/populator). A repeat is harmless. After a loss there are events.
+    """
+
+    pod_uid: str
+
+
 class UnmountPod(Request[Done], frozen=True, kw_only=True):
     """Unmount every volume of the pod and remove their directories. Answered when done. Idempotent.
 

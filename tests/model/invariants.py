@@ -127,8 +127,10 @@ class Invariants:
             if one.running and one.sandbox.uid == uid:
                 self._break(f"the pod is said to be gone while {one.name} runs")
 
-    def unmounted(self, uid: str) -> None:
-        """Its volumes are torn down."""
+    def unmounted(self, uid: str, *, announced: bool) -> None:
+        """Its volumes are torn down. `announced`: the volume actor was told that the pod ends."""
+        if not announced:
+            self._break(f"volumes of {uid} are torn down without a PodEnding")
         for one in self.world.runtime.containers.values():
             if one.running and one.sandbox.uid == uid:
                 self._break(f"volumes are torn down while {one.name} runs")

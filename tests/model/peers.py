@@ -251,6 +251,10 @@ class Volume(StandIn):
         super().__init__(world)
         self.mounted: set[str] = set()
         self.refuses: Refused | None = None
+        self.ending: set[str] = set()
+
+    def on_PodEnding(self, message: volume.PodEnding) -> None:  # noqa: N802
+        self.ending.add(message.pod_uid)
 
     def on_MountPod(self, request: volume.MountPod) -> volume.PodMounted:  # noqa: N802
         if self.refuses is not None:
@@ -259,7 +263,7 @@ class Volume(StandIn):
         return volume.PodMounted(host_paths={one.name: f"/v/{one.name}" for one in request.pod.spec.volumes})
 
     def on_UnmountPod(self, request: volume.UnmountPod) -> Done:  # noqa: N802
-        self.world.invariants.unmounted(request.pod_uid)
+        self.world.invariants.unmounted(request.pod_uid, announced=request.pod_uid in self.ending)
         self.mounted.discard(request.pod_uid)
         return Done()
 

@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests.containerd.images import Image
 from tests.containerd.machine import CannotBuild
 from tests.controlplane.binaries import CACHE
+from tests.controlplane.certificates import name_of, new_key, self_signed
 
 PROGRAMS = ("e2e.test", "ginkgo", "agnhost", "nonewprivs")
 """Programs that `.ci/kubernetes` builds for the suite."""
@@ -22,11 +24,12 @@ _TESTS, _OLDER, _LIBRARY = "k8s.gcr.io/e2e-test-images", "gcr.io/kubernetes-e2e-
 def images() -> list[Image]:
     """The stand-ins. Raises CannotBuild without curl, and FileNotFoundError when the programs are not built."""
     agnhost = (CACHE / "agnhost").read_bytes()
-    files = {"/agnhost": agnhost, "/agnhost-2": agnhost, "/bin/nsenter": _nsenter()}
+    files = {"/agnhost": agnhost, "/agnhost-2": agnhost, "/bin/nsenter": _nsenter(), **_certificate()}
     return [
         Image(f"{_TESTS}/agnhost:2.21", ("/agnhost",), ("pause",), files=files, programs={"curl": curl()}),
         Image("k8s.gcr.io/pause:3.2", ("/agnhost", "pause"), (), files={"/agnhost": agnhost}),
         Image(f"{_LIBRARY}/busybox:1.29"),
+        Image("k8s.gcr.io/build-image/debian-iptables:buster-v1.3.0"),
         Image(f"{_OLDER}/nonroot:1.0", user="1234"),
         Image(f"{_OLDER}/ipc-utils:1.0", tools=True),
         Image(f"{_OLDER}/nonewprivs:1.0", cmd=("/nnp",), setuid={"/nnp": (CACHE / "nonewprivs").read_bytes()}),
@@ -54,6 +57,13 @@ def curl() -> Path:
     if found is None:
         raise CannotBuild("cannot make the image agnhost: no curl; on Debian: apt-get install curl")
     return Path(found)
+
+
+def _certificate() -> dict[str, bytes]:
+    """`localhost.crt` and `localhost.key`, with which agnhost's porter serves TLS. No client checks them."""
+    with tempfile.TemporaryDirectory() as directory:
+        paths = self_signed(Path(directory, "localhost"), name_of("localhost"), new_key())
+        return {f"/{path.name}": path.read_bytes() for path in paths}
 
 
 def _nsenter() -> bytes:

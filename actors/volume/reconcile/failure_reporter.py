@@ -86,7 +86,7 @@ class FailureReporter:
     def failed(self, uid: str, pod: PodVolumes, name: str, error: CannotMount) -> None:
         """Record a failure to set a volume up; the reconciler retries it after its back-off.
 
-        The first failures to refresh a mounted volume are no event; see policy.is_quiet.
+        The first failures to refresh a mounted volume are no event, nor are any of an ending pod; see policy.is_quiet.
         A wait for the attachment is no event, as in the kubelet (VerifyControllerAttachedVolume): each disk has one.
         Without an API server it is an event, since no controller will attach the disk.
         """
@@ -98,7 +98,7 @@ class FailureReporter:
             pod.persistent.pop(name, None)
         message = policy.failure_message(name, after)
         waits = stage in policy.ATTACHING and bool(self._actor.settings.kubeconfig)
-        quiet = policy.is_quiet(wanted, after)
+        quiet = policy.is_quiet(wanted, after, ending=pod.ending)
         if before.error != str(error) or (not quiet and policy.is_quiet(wanted, before)):
             log.log(logging.INFO if waits or quiet else logging.WARNING, "pod %s: %s", uid, message)
         if waits or quiet:

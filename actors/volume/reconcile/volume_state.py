@@ -45,6 +45,8 @@ class PodVolumes:
 
     pod: Pod | None = None
     """The desired state; None before MountPod and after UnmountPod."""
+    ending: bool = False
+    """The pod ends: failed refreshes are no event."""
     wanted: dict[str, Wanted] = field(default_factory=dict)
     mount_points: PodMountPoints = field(default_factory=PodMountPoints)
     """Mount points in the wanted volumes of files."""
@@ -120,6 +122,7 @@ class PodVolumes:
     def withdraw(self) -> None:
         """Clear the desired state."""
         self.pod, self.wanted, self.mount_points = None, {}, PodMountPoints()
+        self.ending = False
         self.exhausted.clear()
         self.changes += 1
         self.stop_timer()

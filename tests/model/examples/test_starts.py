@@ -176,9 +176,9 @@ def test_checks_find_violations(make_world):
     world.invariants.published(specs.with_phase(world.pods()[UID], "Failed"))
     world.invariants.published(world.pods()[UID])
     world.invariants.forgotten(UID)
-    world.invariants.unmounted(UID)
+    world.invariants.unmounted(UID, announced=False)
     kinds = [text.partition(": ")[2].split(" ")[0] for text in world.invariants.broken]
-    assert kinds == ["phase", "the", "volumes"]
+    assert kinds == ["phase", "the", "volumes", "volumes"]
     world.invariants.broken.clear()
     world.wanted["api"].clear()
     with pytest.raises(AssertionError, match="unwanted"):

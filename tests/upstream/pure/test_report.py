@@ -30,3 +30,11 @@ def test_patterns_compile_and_what_is_left_out_has_a_reason() -> None:
     assert not re.search(specs.skip(), name)
     assert re.search(specs.skip(), f"{name} [Serial]")
     assert all(specs.LEFT_OUT.values())
+
+
+def test_only_node_features_are_run_of_those_that_run_apart() -> None:
+    node = "[sig-auth] [Feature:NodeAuthorizer] A node shouldn't be able to delete another node"
+    assert re.search(specs.focus(), node)
+    assert not re.search(specs.skip(), node)
+    for other in ("NetworkPolicy", "StatefulUpgrade", "TTLAfterFinished"):
+        assert re.search(specs.skip(), f"[sig-apps] Job should end [Feature:{other}]")

@@ -161,6 +161,7 @@ def test_first_failed_refreshes_are_quiet(wanted: Wanted | None, before: Actual,
     for _ in range(6):
         state = policy.failed(state, CannotMount('configmap "o" not found'), 0.0)
         found.append(policy.is_quiet(wanted, state))
+        assert policy.is_quiet(wanted, state, ending=True) == quiet
     assert found == ([True] * 4 + [False] * 2 if quiet else [False] * 6)
 
 
