@@ -46,7 +46,7 @@ class RuntimeActor(Actor):
             "serving CRI at %s: isolation level %d, %s",
             socket_path(self.settings.run_dir),
             self._runtime.isolation.level,
-            self._runtime.isolation.program or self._runtime.engine.oci.name,
+            ", ".join(self._runtime.isolation.programs or self._runtime.engine.ocis),
         )
         if self._runtime.isolation.why:
             log.log(logs.NOTICE, "isolation level %d: %s", self._runtime.isolation.level, self._runtime.isolation.why)
@@ -87,7 +87,7 @@ class RuntimeActor(Actor):
         )
 
     def describe(self) -> dict[str, Any]:
-        """Counts of sandboxes, containers and images, the isolation level and the monitor's pid."""
+        """Counts of sandboxes, containers and images, isolation level, user namespaces, and the monitor's pid."""
         state = self._runtime.engine.state
         containers = state.containers.all()
         description: dict[str, Any] = {
@@ -96,6 +96,7 @@ class RuntimeActor(Actor):
             "running": sum(one.state == pb.CONTAINER_RUNNING for one in containers),
             "images": len(self._runtime.engine.store.list()),
             "isolation": self._runtime.isolation.level,
+            "user_namespaces": self._runtime.engine.users_by_oci(),
         }
         with contextlib.suppress(MonitorError, OSError, TimeoutError):
             description["monitor"] = self._runtime.engine.monitor.pid()

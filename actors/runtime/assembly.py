@@ -53,7 +53,7 @@ from actors.runtime.stats.stats import Stats
 from actors.runtime.streaming.sessions import Sessions
 from proto.agent.settings import Settings
 from proto.cri import api_pb2 as pb
-from proto.node.runtime import CDI_DIRECTORIES, ISOLATION, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
+from proto.node.runtime import CDI_DIRECTORIES, ISOLATION, OCI_PROGRAM, OCI_PROGRAMS, PROGRAMS_PATH, TEMPORARY
 
 STARTING_S = 10.0
 """Waits this long before it serves for containers that were starting when the actor was killed.
@@ -116,14 +116,15 @@ class Runtime:
 def isolation_here() -> Isolation:
     """The isolation level that this machine offers, or that the environment variable asks for."""
     found = {name: path for name in OCI_PROGRAMS if (path := shutil.which(name, path=PROGRAMS_PATH)) is not None}
+    program = os.environ.get(OCI_PROGRAM, "")
     setting = os.environ.get(ISOLATION, "")
     asked = int(setting) if setting in ("1", "2", "3") else 0
     offers = MachineFeatures(found=found, root=os.geteuid() == 0, split_cgroups=_split_cgroups())
-    if (chosen := choose_isolation(offers, asked)).level == 1:
+    if (chosen := choose_isolation(offers, asked, program)).level == 1:
         return chosen  # probing for the other levels takes two processes
     offered = features()
     offers = replace(offers, mount=offered.get("mount", False), user=offered.get("user", False))
-    return choose_isolation(offers, asked)
+    return choose_isolation(offers, asked, program)
 
 
 def _split_cgroups() -> bool:
@@ -144,12 +145,12 @@ def build(settings: Settings) -> Runtime:
     engine = _engine(settings, isolation, root, run)
     network = choose_network(settings, engine.state, root, privileged=engine.privileged)
     containers = Containers(engine)
-    sandboxes = Sandboxes(engine, containers, network, ("", engine.oci.name))
+    sandboxes = Sandboxes(engine, containers, network)
     _recover(engine, containers, sandboxes)
     network.reconcile()
     stats = Stats(engine)
     images = ImageService(engine, stats, Path(settings.images_dir or root / "import"), settings.registries_dir)
-    engine.users_problem = users_trial.problem(engine)
+    engine.users_problems = users_trial.problems(engine)
     about = _about(engine, isolation, network)
     sessions = Sessions(engine, settings.streaming_idle_timeout_s)
     service = RuntimeService(engine, containers, sandboxes, stats, network, sessions, about)
@@ -174,7 +175,8 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
         store=store,
         rootfs=rootfs,
         volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
-        oci=_oci(isolation, run, systemd=systemd),
+        ocis={one.name: one for one in _ocis(isolation, run, systemd=systemd)},
+        offered=isolation.offered or (HELPER,),
         monitor=MonitorManager(run / "monitor.sock"),
         machine=_machine(systemd, isolation),
         state=state,
@@ -212,11 +214,13 @@ def _cdi_directories() -> tuple[str, ...]:
     return asked or cdi.DIRECTORIES
 
 
-def _oci(isolation: Isolation, run: Path, *, systemd: bool) -> OciRuntime:
+def _ocis(isolation: Isolation, run: Path, *, systemd: bool) -> list[OciRuntime]:
+    """The OCI runtimes in order. Older versions had one, whose containers are in the same directory."""
     root = run / "oci"
     if isolation.level == 1:
-        return OciRuntime([isolation.program], os.path.basename(isolation.program), root, systemd=systemd)
-    return OciRuntime(_helper(isolation, run), HELPER, root, systemd=False, scopes=systemd and isolation.mode == ROOT)
+        return [OciRuntime([path], os.path.basename(path), root, systemd=systemd) for path in isolation.programs]
+    scopes = systemd and isolation.mode == ROOT
+    return [OciRuntime(_helper(isolation, run), HELPER, root, systemd=False, scopes=scopes)]
 
 
 def _helper(isolation: Isolation, run: Path) -> list[str]:
@@ -259,16 +263,17 @@ def _limits_huge_pages() -> bool:
 
 
 def _about(engine: Engine, isolation: Isolation, network: PodNetwork | HostNetwork) -> dict[str, Any]:
+    oci, paths = engine.ocis[engine.offered[0]], {os.path.basename(path): path for path in isolation.programs}
     return {
         "version": importlib.metadata.version("nodevisor"),
         "isolation": isolation.level,
         "isolationMode": isolation.mode,
         "isolationReason": isolation.why,
-        "ociRuntime": isolation.program or engine.oci.name,
-        "ociRuntimeVersion": engine.oci.version(),
+        "ociRuntime": paths.get(oci.name, oci.name),
+        "ociRuntimeVersion": oci.version(),
         "rootFileSystems": "overlay" if engine.rootfs.overlay else "copy",
         "network": network.kind,
-        "userNamespaces": engine.users_problem or "yes",
+        "userNamespaces": engine.users_by_oci(),
         "root": str(engine.root),
         "run": str(engine.run),
     }
@@ -369,10 +374,10 @@ def _clear(engine: Engine, sandboxes: Sandboxes, starting: set[str], unfinished:
     """
     running = {one.record.id for one in engine.state.containers.all() if one.state == pb.CONTAINER_RUNNING} | starting
     pauses = {one.record.id for one in engine.state.sandboxes.all() if one.record.pause_pid and not one.record.stopped}
-    for id_ in engine.oci.known():
+    for id_ in next(iter(engine.ocis.values())).known():
         if id_ not in running | pauses:
             log.info("removing leftovers of container %s", id_)
-            engine.oci.delete(id_)
+            engine.oci_with(id_).delete(id_)
     mounts = engine.run / "rootfs"
     for path in list(mounts.iterdir()) if mounts.is_dir() else ():
         if path.name not in running:

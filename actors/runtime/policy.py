@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from actors.runtime.helper.plan import PLAIN, ROOT, USER
 from proto.cri import api_pb2 as pb
@@ -25,8 +26,10 @@ class Isolation:
 
     level: int
     """1: an OCI runtime. 2: our helper as root. 3: our helper without privileges. 0: no usable level."""
-    program: str = ""
-    """The OCI runtime's path, at level 1."""
+    programs: tuple[str, ...] = ()
+    """Paths of the OCI runtimes, at level 1, in the order of OCI_PROGRAMS."""
+    offered: tuple[str, ...] = ()
+    """Names of the OCI runtimes that new pods may have."""
     mode: str = ""
     """The helper's mode (actors/runtime/helper), at levels 2 and 3."""
     why: str = ""
@@ -48,11 +51,17 @@ class MachineFeatures:
     """This process may create a user namespace and mount in it."""
 
 
-def choose_isolation(offers: MachineFeatures, asked: int = 0) -> Isolation:
-    """The best level that the machine offers, or the level `asked` for; level 0 when it does not offer that one."""
+def choose_isolation(offers: MachineFeatures, asked: int = 0, program: str = "") -> Isolation:
+    """The best level that the machine offers, or the level `asked` for; level 0 when it does not offer that one.
+
+    `program`: the OCI runtime that was asked for, which takes level 1. The others stay for the pods that have them.
+    """
     usable = [name for name in OCI_PROGRAMS if name in offers.found and not (offers.split_cgroups and name == "crun")]
+    if program and not (program in usable and offers.root and asked in (0, 1)):
+        return Isolation(0, why=_why_not(program, offers, asked))
     if offers.root and usable and asked in (0, 1):
-        return Isolation(1, program=offers.found[usable[0]])
+        offered = (program,) if program else tuple(usable)
+        return Isolation(1, programs=tuple(offers.found[name] for name in usable), offered=offered)
     lacking = "no crun or runc"
     if offers.split_cgroups and "crun" in offers.found:
         lacking = "no runc, and crun does not work with cgroup v1 and v2 mixed"
@@ -62,6 +71,41 @@ def choose_isolation(offers: MachineFeatures, asked: int = 0) -> Isolation:
         return _unprivileged(offers, asked)
     missing = "not root" if not offers.root else lacking if asked == 1 else "root may not mount here"
     return Isolation(0, why=f"isolation level {asked} was asked for, which this machine does not offer: {missing}")
+
+
+def _why_not(program: str, offers: MachineFeatures, asked: int) -> str:
+    """Why the OCI runtime that was asked for cannot be used."""
+    if program not in OCI_PROGRAMS:
+        why = f"there are {' and '.join(OCI_PROGRAMS)}"
+    elif program not in offers.found:
+        why = "it is not installed"
+    elif not offers.root:
+        why = "not root"
+    else:
+        split = "it does not work with cgroup v1 and v2 mixed"
+        why = f"isolation level {asked} was asked for, too, which has none" if asked > 1 else split
+    return f"the OCI runtime {program} was asked for, which cannot be used here: {why}"
+
+
+class OciChoice(NamedTuple):
+    """The OCI runtime of a new pod."""
+
+    name: str
+    problem: str = ""
+    """Why it cannot give the pod users of its own, which the pod asks for."""
+
+
+def choose_oci(offered: Mapping[str, str], handler: str, *, users: bool) -> OciChoice:
+    """The OCI runtime of a new pod: the handler's, else the first that can do it.
+
+    `offered`: why each of them cannot give pods users of their own, or an empty text; by name, the preferred first.
+    `handler`: CRI's runtime_handler, one of these names or empty. `users`: the pod asks for users of its own.
+    """
+    names = [handler] if handler else list(offered)
+    able = [name for name in names if not (users and offered[name])]
+    if able:
+        return OciChoice(able[0])
+    return OciChoice(names[0], "; ".join(dict.fromkeys(offered[name] for name in names)))
 
 
 def _unprivileged(offers: MachineFeatures, asked: int) -> Isolation:

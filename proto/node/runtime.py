@@ -15,6 +15,8 @@ OCI_PROGRAMS = ("crun", "runc")
 """OCI runtimes in order of preference. crun starts a container in a fifth of runc's time."""
 ISOLATION = "NODEVISOR_ISOLATION"
 """Environment variable: the isolation level, 1 to 3. By default the machine's first available level."""
+OCI_PROGRAM = "NODEVISOR_OCI_RUNTIME"
+"""Environment variable: the only one of OCI_PROGRAMS that new pods may have. By default all that are installed."""
 CDI_DIRECTORIES = "NODEVISOR_CDI_DIRS"
 """Environment variable: the directories of CDI specifications, with colons between them."""
 TEMPORARY = "NODEVISOR_TEMPORARY"

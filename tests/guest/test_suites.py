@@ -10,6 +10,7 @@ OURS = (
     "tests/cgroup",
     "tests/agent/systemd",
     "tests/runtime/oci/test_systemd_driver.py",
+    "tests/runtime/sandboxes/test_oci_choice.py",
     "tests/server/routes/test_journal.py",
 )
 """The parts that differ there from a machine without systemd, on containerd 1.6."""

@@ -14,7 +14,7 @@ import msgspec
 from actors._cri.client import Cri
 from actors._cri.errors import CriError
 from proto.agent.settings import Settings
-from proto.node.runtime import ISOLATION, socket_path
+from proto.node.runtime import ISOLATION, OCI_PROGRAM, socket_path
 from tests import harness
 from tests.containerd.config import write_network
 from tests.containerd.host import leftovers
@@ -36,16 +36,19 @@ class EmbeddedInstance:
         cni: bool = True,
         netns: str = "",
         cgroup_driver: str = "cgroupfs",
+        oci_runtime: str = "",
     ) -> None:
         """`isolation` is the level, 0 for the machine's best.
 
         Without `cni` or CNI plugins pods are on the runtime's own bridge.
 
-        `netns` is the path of the network namespace that stands for the machine's.
+        `netns` is the path of the network namespace that stands for the machine's. `oci_runtime` is the only one for
+        new pods; without it they may have all of the machine.
         """
         plugins = cni_dir()
         self.directory = directory.resolve()
         self._environment = {ISOLATION: str(isolation)} if isolation else {}
+        self.ask_for(oci_runtime)
         self.settings = Settings(
             run_dir=str(self.directory / "run"),
             root_dir=str(self.directory / "root"),
@@ -89,6 +92,10 @@ class EmbeddedInstance:
     def pid(self) -> int:
         assert self._process is not None
         return self._process.pid
+
+    def ask_for(self, oci_runtime: str) -> None:
+        """From the next start on, new pods may have this OCI runtime only, or all with an empty name."""
+        self._environment[OCI_PROGRAM] = oci_runtime
 
     def start(self) -> None:
         """Start it and wait until it serves."""

@@ -135,7 +135,7 @@ def test_pod_stays_while_the_kernel_does_not_tell_its_namespaces(
     engine.boot, engine.shm_of = "", lambda _: tmp_path / "shm"
     (tmp_path / "shm").mkdir()
     (sandbox,) = engine.state.sandboxes.all()
-    sandboxes = Sandboxes(engine, cast("Any", None), cast("Any", None), ())
+    sandboxes = Sandboxes(engine, cast("Any", None), cast("Any", None))
     stat = os.stat
 
     def fails(path: Any, **more: Any) -> os.stat_result:
@@ -312,7 +312,7 @@ def engine_with(records: Path) -> Any:
 
 
 def update_sandbox(engine: Any, sandbox: Any) -> None:
-    Sandboxes(engine, cast("Any", None), cast("Any", None), ()).note_resources(
+    Sandboxes(engine, cast("Any", None), cast("Any", None)).note_resources(
         sandbox, pb.UpdatePodSandboxResourcesRequest()
     )
 

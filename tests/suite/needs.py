@@ -162,13 +162,21 @@ def _can_read_kernel_log() -> bool:
 @functools.cache
 def _can_give_pods_users() -> bool:
     """Return True when isolation level 1 has an OCI runtime that passes the trial of users_trial.py."""
+    return _can_mount() and any(_gives_users(program) for program in _oci_runtimes())
+
+
+def _gives_users(program: str) -> bool:
+    if program.endswith("runc"):
+        return True
+    said = subprocess.run([program, "--version"], capture_output=True, check=False, timeout=30, text=True).stdout
+    return tuple(map(int, said.split()[2].split(".")[:2])) >= (1, 24)
+
+
+@functools.cache
+def _oci_runtimes() -> tuple[str, ...]:
     from actors.runtime.assembly import isolation_here  # noqa: PLC0415 - it loads the whole runtime
 
-    program = isolation_here().program
-    if not program or program.endswith("runc"):
-        return bool(program) and _can_mount()
-    said = subprocess.run([program, "--version"], capture_output=True, check=False, timeout=30, text=True).stdout
-    return _can_mount() and tuple(map(int, said.split()[2].split(".")[:2])) >= (1, 24)
+    return isolation_here().programs
 
 
 def _ran(*command: str) -> bool:
@@ -201,6 +209,7 @@ NEEDS = {
     "cgroup v2": Need("cgroup v2, perhaps beside v1, and the right to make cgroups in it", _has_cgroup_v2),
     "systemd": Need("systemd with cgroup v2 alone", _has_systemd),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
+    "two OCI runtimes": Need("crun and runc", lambda: len(_oci_runtimes()) > 1),
     "users of pods": Need("runc 1.1.5 or crun 1.24, and the right to mount", _can_give_pods_users, "runc"),
     "machine ID": Need("a machine ID or the firmware's UUID", lambda: bool(machine_id() or system_uuid())),
     "loop devices": Need("loop devices", _has_loop_devices),

@@ -57,7 +57,8 @@ class Containers:
 
     def create(self, sandbox: Sandbox, config: pb.ContainerConfig, pod: pb.PodSandboxConfig) -> Container:
         """CreateContainer. `pod` is the sandbox's configuration in the request. Raises RpcError."""
-        users = pod_users(sandbox.config.linux.security_context.namespace_options, self._engine.users_problem)
+        problem = self._engine.users_problems[self._engine.oci_of(sandbox.record.id).name]
+        users = pod_users(sandbox.config.linux.security_context.namespace_options, problem)
         require_within_pod(config, pod, users)
         if sandbox.record.stopped:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
@@ -116,13 +117,14 @@ class Containers:
         self._require_pid_namespace(container)
         stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""
         console = str(self._engine.console_of(record.id)) if container.config.tty else ""
-        command = self._engine.oci.run_command(record.id, directory, console)
+        oci = self._engine.oci_of(record.sandbox_id)
+        command = oci.run_command(record.id, directory, console)
         if users is not None:
             command = shown_mounts.command(command, directory, users, mounted, record.shown)
         if record.cgroup:
             oom.begin(record.cgroup)
         try:
-            with self._engine.oci.starting(record.cgroup, self._resources(container.config.linux.resources)):
+            with oci.starting(record.cgroup, self._resources(container.config.linux.resources)):
                 self._engine.monitor.client.ask(
                     "start", record.id, str(directory), log_place(container), stdin, console, *command
                 )
@@ -138,8 +140,9 @@ class Containers:
     def _users(self, container: Container) -> PodUsers | None:
         """The users of its pod. Raises ValueError where no pod can have users of its own any more."""
         users = self._engine.state.sandboxes.get(container.record.sandbox_id).users
-        if users is not None and self._engine.users_problem:
-            raise ValueError(f"its pod's user namespace cannot be used: {self._engine.users_problem}")
+        problem = self._engine.users_problems[self._engine.oci_of(container.record.sandbox_id).name]
+        if users is not None and problem:
+            raise ValueError(f"its pod's user namespace cannot be used: {problem}")
         return users
 
     def _require_proc_uncovered(self, container: Container, mounted: Path) -> None:
@@ -179,7 +182,7 @@ class Containers:
             self._engine.monitor.client.ask("forget", container.record.id)
         if container.record.cgroup:
             oom.kills(container.record.cgroup)
-        self._engine.oci.delete(container.record.id)
+        self._engine.oci_of(container.record.sandbox_id).delete(container.record.id)
         with contextlib.suppress(OSError):
             self._unmount(container)
         self._finish(container, Finished(code=START_ERROR_CODE, at_ns=time.time_ns(), reason="StartError", message=why))
@@ -336,7 +339,7 @@ class Containers:
         kills = oom.kills(record.cgroup, by_sigkill=code == 128 + signal.SIGKILL) if here and record.cgroup else 0
         if here and record.cgroup:
             processes.kill_cgroup(record.cgroup)
-        self._engine.oci.delete(record.id)
+        self._engine.oci_of(record.sandbox_id).delete(record.id)
         try:
             self._unmount(container)
         except OSError as error:
@@ -398,7 +401,8 @@ class Containers:
             merge_resources(config.linux.resources, wanted)
             try:
                 if container.state == pb.CONTAINER_RUNNING:
-                    self._engine.oci.update(container.record.id, container.record.cgroup, self._resources(wanted))
+                    oci = self._engine.oci_of(container.record.sandbox_id)
+                    oci.update(container.record.id, container.record.cgroup, self._resources(wanted))
                 else:
                     self._bundles.change_resources(container, config)
                 self._save(container, msgspec.structs.replace(container.record, config=config.SerializeToString()))

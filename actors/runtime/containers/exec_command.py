@@ -49,7 +49,8 @@ class ExecCommand:
         except OSError:
             self.remove_files()
             raise
-        self.line = engine.oci.exec_command(container.record.id, process_file, self.pid_file, self._log)
+        oci = engine.oci_of(container.record.sandbox_id)
+        self.line = oci.exec_command(container.record.id, process_file, self.pid_file, self._log)
         self._process: Process | None = None
         self._owner = owner_of(spec)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from actors.runtime.model.state import EventHub, State
 from actors.runtime.oci import cdi
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
+from actors.runtime.policy import OciChoice, choose_oci
 
 log = logging.getLogger(__name__)
 
@@ -84,7 +85,8 @@ class Engine:
     """Directory that does not: mounts, pinned namespaces, sockets. Its path is short enough for sockets."""
     store: ImageStore
     rootfs: RootFs
-    oci: OciRuntime
+    ocis: Mapping[str, OciRuntime]
+    """The OCI runtimes of this machine by name, in the order of OCI_PROGRAMS. They share one directory of state."""
     monitor: MonitorManager
     volumes: ImageVolumes
     machine: Machine
@@ -101,9 +103,33 @@ class Engine:
     """Parent of containers whose sandbox has no cgroup_parent, in the cgroup driver's syntax."""
     cdi_directories: tuple[str, ...] = cdi.DIRECTORIES
     """Directories of CDI specifications; a later one goes before."""
-    users_problem: str = "not tried yet"
-    """Why no pod can have a user namespace of its own; empty if they can."""
+    offered: tuple[str, ...] = ()
+    """Names of the OCI runtimes that new pods may have."""
+    users_problems: Mapping[str, str] = field(default_factory=dict)
+    """Why each OCI runtime can give no pod a user namespace of its own; empty if it can. By name, set by the trial."""
     hub: EventHub = field(default_factory=EventHub)
+
+    def choose_oci(self, handler: str, *, users: bool) -> OciChoice:
+        """The OCI runtime of a new pod; see policy.choose_oci."""
+        return choose_oci({name: self.users_problems[name] for name in self.offered}, handler, users=users)
+
+    def users_by_oci(self) -> dict[str, str]:
+        """For people: "yes", or why not, for each OCI runtime that new pods may have, in the order of preference."""
+        return {name: self.users_problems[name] or "yes" for name in self.offered}
+
+    def oci_of(self, sandbox_id: str) -> OciRuntime:
+        """The OCI runtime that a sandbox has on record; if that is not here any more, the one of new pods.
+
+        Older versions recorded none, and used the first for all pods.
+        """
+        sandbox = self.state.sandboxes.find(sandbox_id)
+        name = sandbox.record.oci if sandbox is not None else ""
+        return self.ocis.get(name or next(iter(self.ocis)), self.ocis[self.offered[0]])
+
+    def oci_with(self, id_: str) -> OciRuntime:
+        """The OCI runtime that has state of a container without a record."""
+        first, *others = self.ocis.values()
+        return next((one for one in others if one.has_made(id_)), first)
 
     def mounts_of(self, container_id: str) -> Path:
         """Mount point of a container's root file system."""

@@ -49,6 +49,8 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     boot: str
     """The machine's boot ID; processes of another boot do not exist any more."""
     handler: str = ""
+    oci: str = ""
+    """Name of its OCI runtime. Empty in records of older versions, which had one for all pods."""
     stopped: bool = False
     ips: tuple[str, ...] = ()
     namespaces: dict[str, str] = {}

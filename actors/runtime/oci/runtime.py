@@ -63,8 +63,16 @@ class OciRuntime:
         """Return True when the runtime has state of the container."""
         return Path(self._root, id_).exists()
 
+    def has_made(self, id_: str) -> bool:
+        """Return True when the state of the container is this runtime's, which others may share its directory with."""
+        try:
+            self._run(["state", id_])
+        except OciError:
+            return False
+        return True
+
     def known(self) -> list[str]:
-        """IDs of the containers that the runtime has state of."""
+        """IDs of the containers that the runtime, or another one with the same directory, has state of."""
         return os.listdir(self._root)
 
     def delete(self, id_: str) -> None:

@@ -26,7 +26,7 @@ from actors.runtime.helper.kernel import seccomp
 from actors.runtime.model import processes
 from actors.runtime.model.records import read_started
 from actors.runtime.model.user_mapping import PodUsers, UserMapping
-from actors.runtime.oci.runtime import LOG, last_error
+from actors.runtime.oci.runtime import LOG, OciRuntime, last_error
 from actors.runtime.oci.spec.build import cgroups_path
 from actors.runtime.oci.spec.seccomp import default_seccomp
 from actors.runtime.oci.spec.shown import through_places
@@ -54,7 +54,13 @@ class Pause:
         self._engine = engine
 
     def start(
-        self, id_: str, directory: Path, cgroup_parent: str, pins: Mapping[str, str], users: UserMapping | None = None
+        self,
+        oci: OciRuntime,
+        id_: str,
+        directory: Path,
+        cgroup_parent: str,
+        pins: Mapping[str, str],
+        users: UserMapping | None = None,
     ) -> int:
         """Start a pause process in the pod's namespaces `pins`, path by kind, with its users; return its pid.
 
@@ -66,7 +72,7 @@ class Pause:
         os.mkfifo(fifo)
         os.chmod(fifo, 0o444)
         spec = specification(self.root(), fifo, cgroup, max(OOM_SCORE_ADJ, machine.lowest_oom_score_adj), pins)
-        command = self._engine.oci.run_command(id_, directory, "")
+        command = oci.run_command(id_, directory, "")
         if users is not None:
             command = show(command, directory, spec, PodUsers(users, pins["user"]))
         if seccomp.available():
@@ -75,7 +81,7 @@ class Pause:
         for name in ("stdout", "stderr"):
             os.mkfifo(directory / name, 0o600)
         try:
-            with self._engine.oci.starting(name_of(cgroup), {}):
+            with oci.starting(name_of(cgroup), {}):
                 self._engine.monitor.client.ask("start", id_, str(directory), "", "", "", *command)
         except MonitorError as error:
             raise MonitorError(last_error(directory / LOG) or str(error)) from error
@@ -103,14 +109,14 @@ class Pause:
                     place.mkdir(mode=0o755)
         return root
 
-    def stop(self, id_: str) -> None:
+    def stop(self, oci: OciRuntime, id_: str) -> None:
         """Kill the pause process and remove its state. Idempotent. Raises MonitorError."""
         started = read_started(self._engine.sandboxes.path(id_))
-        if started is None and not self._engine.oci.knows(id_):
+        if started is None and not oci.knows(id_):
             return
         if started is not None:
             processes.send_signal(started.pid, started.ticks, 9)
-        self._engine.oci.delete(id_)
+        oci.delete(id_)
         with contextlib.suppress(TimeoutError):
             self._engine.monitor.client.ask("forget", id_)
 

@@ -46,28 +46,28 @@ log = logging.getLogger(__name__)
 class Sandboxes:
     """All operations on sandboxes. Safe from any thread."""
 
-    def __init__(self, engine: Engine, containers: Containers, network: Network, handlers: tuple[str, ...]) -> None:
-        """`handlers` are the valid names of runtime handlers."""
+    def __init__(self, engine: Engine, containers: Containers, network: Network) -> None:
         self._engine = engine
         self._containers = containers
         self._network = network
-        self._handlers = handlers
         self._pause = Pause(engine)
 
     def run(self, config: pb.PodSandboxConfig, handler: str) -> Sandbox:
         """RunPodSandbox; the sandbox is ready on return. Raises RpcError."""
-        if handler and handler not in self._handlers:
-            raise invalid(f"no runtime handler {handler!r}; there is: {', '.join(self._handlers)}")
+        if handler and handler not in self._engine.offered:
+            raise invalid(f"no runtime handler {handler!r}; there is: {', '.join(('', *self._engine.offered))}")
         if not config.metadata.name or not config.metadata.uid:
             raise invalid("a pod sandbox needs a name and a UID in its metadata")
         options = config.linux.security_context.namespace_options
-        pod_users(options, self._engine.users_problem)
+        chosen = self._engine.choose_oci(handler, users=mapping_of(options) is not None)
+        pod_users(options, chosen.problem)
         record = SandboxRecord(
             id=new_id(),
             config=config.SerializeToString(),
             created_at_ns=time.time_ns(),
             boot=self._engine.boot,
             handler=handler,
+            oci=chosen.name,
         )
         sandbox = Sandbox(record)
         self._engine.state.reserve(sandbox.key, record.id)
@@ -123,7 +123,8 @@ class Sandboxes:
             mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}{owner}", _SHM_FLAGS)
         if options.pid != pb.POD:
             return pins, 0
-        pause_pid = self._pause.start(id_, directory, sandbox.config.linux.cgroup_parent, pins, users)
+        oci = self._engine.ocis[sandbox.record.oci]
+        pause_pid = self._pause.start(oci, id_, directory, sandbox.config.linux.cgroup_parent, pins, users)
         return pins | {"pid": f"/proc/{pause_pid}/ns/pid"}, pause_pid
 
     def _write_files(self, sandbox: Sandbox, directory: Path) -> None:
@@ -207,7 +208,7 @@ class Sandboxes:
         record = sandbox.record
         if record.boot == self._engine.boot:
             self._network.detach(sandbox, self._engine.sandboxes.path(record.id))
-            self._pause.stop(record.id)
+            self._pause.stop(self._engine.oci_of(record.id), record.id)
         else:
             self.release_network(self._engine.sandboxes.path(record.id))
         self._release(record.id)
@@ -235,7 +236,7 @@ class Sandboxes:
             log.warning("cannot detach pod sandbox %s, which failed: %s; trying again at its removal", id_, error)
             detached = False
         with contextlib.suppress(OSError, MonitorError):
-            self._pause.stop(id_)
+            self._pause.stop(self._engine.ocis[sandbox.record.oci], id_)
         with contextlib.suppress(OSError):
             self._release(id_)
         if detached:
@@ -358,7 +359,7 @@ class Sandboxes:
         log.info("removing leftovers of pod sandbox %s", id_)
         try:
             self._release(id_)
-            self._pause.stop(id_)
+            self._pause.stop(self._engine.oci_with(id_), id_)
         except (OSError, MonitorError) as error:  # one pod's leftovers must not keep the others from being served
             log.warning("cannot remove leftovers of pod sandbox %s: %s; trying again at the next start", id_, error)
 

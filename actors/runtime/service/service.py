@@ -85,13 +85,19 @@ class RuntimeService:
                 "config": msgspec.json.encode(config).decode(),
                 "runtime": msgspec.json.encode(self._about).decode(),
             }
-        features = pb.RuntimeHandlerFeatures(
-            recursive_read_only_mounts=True, user_namespaces=not self._engine.users_problem
-        )
         return pb.StatusResponse(
             status=pb.RuntimeStatus(conditions=[runtime, network]),
             info=info,
-            runtime_handlers=[pb.RuntimeHandler(name=name, features=features) for name in ("", self._engine.oci.name)],
+            runtime_handlers=[
+                pb.RuntimeHandler(
+                    name=name,
+                    features=pb.RuntimeHandlerFeatures(
+                        recursive_read_only_mounts=True,
+                        user_namespaces=not self._engine.choose_oci(name, users=True).problem,
+                    ),
+                )
+                for name in ("", *self._engine.offered)
+            ],
             features=pb.RuntimeFeatures(
                 supplemental_groups_policy=True,
                 mount_options=self._engine.privileged,  # plain processes cannot mount

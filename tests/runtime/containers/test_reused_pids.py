@@ -62,10 +62,12 @@ class Oci:
 
 def engine_of(place: Path, oci: Oci) -> Any:
     (place / "config.json").write_text(json.dumps({"process": {"env": []}}))
-    return SimpleNamespace(run=place, containers=SimpleNamespace(path=lambda _: place), oci=oci)
+    return SimpleNamespace(run=place, containers=SimpleNamespace(path=lambda _: place), oci_of=lambda _: oci)
 
 
-CONTAINER: Any = SimpleNamespace(record=SimpleNamespace(id="c", cgroup=""), require_running=lambda: None)
+CONTAINER: Any = SimpleNamespace(
+    record=SimpleNamespace(id="c", sandbox_id="s", cgroup=""), require_running=lambda: None
+)
 
 
 @pytest.mark.parametrize("then", [ENDED, RUNS])

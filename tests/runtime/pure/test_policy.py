@@ -7,7 +7,16 @@ import pytest
 from actors.runtime.containers.containers import merge_resources
 from actors.runtime.network import cni
 from actors.runtime.network.api import NetworkError
-from actors.runtime.policy import MachineFeatures, choose_isolation, reason_of, signal_number, signal_of, user_of
+from actors.runtime.policy import (
+    MachineFeatures,
+    OciChoice,
+    choose_isolation,
+    choose_oci,
+    reason_of,
+    signal_number,
+    signal_of,
+    user_of,
+)
 from proto.cri import api_pb2 as pb
 
 SIGNALS = {one.name: one.value for one in signal.Signals}
@@ -34,8 +43,64 @@ BOTH = {"crun": "/usr/bin/crun", "runc": "/usr/sbin/runc"}
 )
 def test_isolation(offers: MachineFeatures, asked: int, level: int, runs: str) -> None:
     chosen = choose_isolation(offers, asked)
-    assert (chosen.level, chosen.program or chosen.mode) == (level, runs)
+    assert (chosen.level, (*chosen.programs, chosen.mode)[0]) == (level, runs)
     assert bool(chosen.why) == (level != 1)  # every lower level has a reason
+
+
+@pytest.mark.parametrize(
+    ("program", "split", "programs", "offered"),
+    [
+        ("", False, ("/usr/bin/crun", "/usr/sbin/runc"), ("crun", "runc")),
+        ("crun", False, ("/usr/bin/crun", "/usr/sbin/runc"), ("crun",)),
+        ("runc", False, ("/usr/bin/crun", "/usr/sbin/runc"), ("runc",)),
+        ("", True, ("/usr/sbin/runc",), ("runc",)),
+    ],
+)
+def test_pods_are_offered_all_oci_runtimes_or_the_named_one(
+    program: str, split: bool, programs: tuple[str, ...], offered: tuple[str, ...]
+) -> None:
+    chosen = choose_isolation(MachineFeatures(BOTH, root=True, split_cgroups=split), 0, program)
+    assert (chosen.level, chosen.programs, chosen.offered) == (1, programs, offered)
+
+
+@pytest.mark.parametrize(
+    ("program", "offers", "asked", "why"),
+    [
+        ("youki", MachineFeatures(BOTH, root=True, split_cgroups=False), 0, "there are crun and runc"),
+        ("crun", MachineFeatures({}, root=True, split_cgroups=False, mount=True), 0, "it is not installed"),
+        ("crun", MachineFeatures(BOTH, root=False, split_cgroups=False, user=True), 0, "not root"),
+        ("crun", MachineFeatures(BOTH, root=True, split_cgroups=True), 0, "cgroup v1 and v2 mixed"),
+        ("runc", MachineFeatures(BOTH, root=True, split_cgroups=False, mount=True), 2, "level 2 was asked for, too"),
+    ],
+)
+def test_named_oci_runtime_is_used_or_nothing(program: str, offers: MachineFeatures, asked: int, why: str) -> None:
+    chosen = choose_isolation(offers, asked, program)
+    assert (chosen.level, chosen.programs, chosen.offered) == (0, (), ())
+    assert f"the OCI runtime {program} was asked for" in chosen.why
+    assert why in chosen.why
+
+
+OLD_CRUN, NEW_CRUN = {"crun": "crun is old", "runc": ""}, {"crun": "", "runc": ""}
+NEITHER, SAME = {"crun": "crun is old", "runc": "runc is old"}, {"crun": "old kernel", "runc": "old kernel"}
+
+
+@pytest.mark.parametrize(
+    ("offered", "handler", "users", "chosen"),
+    [
+        (OLD_CRUN, "", False, OciChoice("crun")),
+        (OLD_CRUN, "", True, OciChoice("runc")),
+        (OLD_CRUN, "crun", True, OciChoice("crun", "crun is old")),
+        (OLD_CRUN, "runc", True, OciChoice("runc")),
+        (OLD_CRUN, "runc", False, OciChoice("runc")),
+        (NEW_CRUN, "", True, OciChoice("crun")),
+        (NEITHER, "", True, OciChoice("crun", "crun is old; runc is old")),
+        (SAME, "", True, OciChoice("crun", "old kernel")),
+        (SAME, "", False, OciChoice("crun")),
+        ({"crun": "crun is old"}, "", True, OciChoice("crun", "crun is old")),
+    ],
+)
+def test_oci_runtime_of_a_pod(offered: dict[str, str], handler: str, users: bool, chosen: OciChoice) -> None:
+    assert choose_oci(offered, handler, users=users) == chosen
 
 
 @pytest.mark.parametrize(

@@ -104,7 +104,8 @@ def owner(path: Path | str) -> tuple[int, int]:
 
 def test_status_offers_it(cri: Cri) -> None:
     answer = cri.status().result()
-    assert all(one.features.user_namespaces for one in answer.runtime_handlers)
+    assert answer.runtime_handlers[0].name == ""
+    assert answer.runtime_handlers[0].features.user_namespaces
     assert not answer.features.user_namespaces_host_network
 
 

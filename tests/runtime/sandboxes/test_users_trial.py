@@ -1,6 +1,8 @@
 """The trial of user namespaces: what it finds out, and what it leaves alone."""
 
+import contextlib
 import os
+import subprocess
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ from actors.runtime.model import namespaces
 from actors.runtime.model.user_mapping import PodUsers, UserMapping
 from actors.runtime.oci import user_namespaces
 from actors.runtime.oci.helper import HELPER
+from actors.runtime.oci.runtime import OciError
 from actors.runtime.sandboxes import users_trial
 from tests.runtime.instance import EmbeddedInstance
 
@@ -38,8 +41,45 @@ def users(tmp_path: Path) -> Iterator[PodUsers]:
     ("oci", "overlay", "why"), [(HELPER, True, "isolation level 1"), ("runc", False, "it takes an overlayfs")]
 )
 def test_machine_without_the_means_is_not_tried(oci: str, overlay: bool, why: str) -> None:
-    engine: Any = SimpleNamespace(oci=SimpleNamespace(name=oci), rootfs=SimpleNamespace(overlay=overlay))
-    assert why in users_trial.problem(engine)
+    engine: Any = SimpleNamespace(rootfs=SimpleNamespace(overlay=overlay), ocis={oci: None}, offered=(oci,))
+    assert why in users_trial.problems(engine)[oci]
+
+
+def test_trial_goes_on_after_an_oci_runtime_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Oci:
+        def __init__(self, name: str) -> None:
+            self.name = name
+
+        def version(self) -> str:
+            if self.name == "broken":
+                raise OciError("broken --version: exit code 1")
+            return "1"
+
+        def delete(self, _: str) -> None:
+            """Nothing was made."""
+
+    def tried(_: Any, oci: Oci, *__: Any) -> None:
+        ran.append(oci.name)
+        if oci.name == "slow":
+            raise subprocess.TimeoutExpired("run", 30)
+        if oci.name == "old":
+            raise users_trial.Lacking("old would give the machine's /dev/null to the pod")
+
+    ran: list[str] = []
+    names = ("old", "slow", "broken", "good")
+    engine: Any = SimpleNamespace(rootfs=SimpleNamespace(overlay=True), ocis={one: Oci(one) for one in names})
+    engine.offered, engine.boot, engine.run, engine.root = names, "boot", tmp_path, tmp_path / "root"
+    engine.pins_of = lambda _: tmp_path / "pins"
+    for name, replaced in (("_try_container", tried), ("_try_tmpfs", lambda _: None)):
+        monkeypatch.setattr(users_trial, name, replaced)
+    monkeypatch.setattr(users_trial, "try_mapped_overlay", lambda *_: None)
+    monkeypatch.setattr(users_trial.user_namespaces, "held", lambda *_: contextlib.nullcontext(0))
+    monkeypatch.setattr(users_trial.namespaces, "make", lambda *_, **__: {"user": "pinned"})
+    found = users_trial.problems(engine)
+    assert [name for name in names if not found[name]] == ["good"]
+    assert ("/dev/null" in found["old"], "30 s" in found["slow"], "--version" in found["broken"]) == (True,) * 3
+    assert users_trial.problems(engine) == found
+    assert ran == [*names, *names[:3]]  # a success is remembered
 
 
 @pytest.mark.needs("mounts")
@@ -53,7 +93,7 @@ def test_owner_of_a_null_device_tells_of_a_bad_oci_runtime(tmp_path: Path, scrip
 @pytest.mark.needs("users of pods")
 def test_success_is_remembered_for_the_boot() -> None:
     with EmbeddedInstance(Path(tempfile.mkdtemp(prefix="nvtrial-")), isolation=1) as made:
-        done = Path(made.settings.run_dir, "runtime", users_trial._DONE)
+        done = next(Path(made.settings.run_dir, "runtime").glob(f"{users_trial._DONE}-*"))
         remembered = done.read_text()
         assert remembered.startswith(Path("/proc/sys/kernel/random/boot_id").read_text().strip())
         written = done.stat().st_mtime_ns
@@ -65,7 +105,7 @@ def test_success_is_remembered_for_the_boot() -> None:
             made.start()
             assert (done.stat().st_mtime_ns != written) == again
             assert done.read_text() == remembered
-            assert all(one.features.user_namespaces for one in made.cri.status().result().runtime_handlers)
+            assert made.cri.status().result().runtime_handlers[0].features.user_namespaces
         left = [made.settings.run_dir + "/runtime/ns", made.settings.run_dir + "/runtime/oci"]
         assert [os.listdir(one) for one in left if os.path.isdir(one)] in ([[]], [[], []])
         assert not (data_dir(made.settings) / "probe").exists()
@@ -76,7 +116,7 @@ def test_root_directory_without_devices_and_programs_will_do(tmp_path: Path) -> 
     mounts.mount("tmpfs", str(tmp_path), "tmpfs", "", _NOSUID | _NODEV | _NOEXEC)
     try:
         with EmbeddedInstance(tmp_path / "machine", isolation=1) as made:
-            assert all(one.features.user_namespaces for one in made.cri.status().result().runtime_handlers)
+            assert made.cri.status().result().runtime_handlers[0].features.user_namespaces
     finally:
         mounts.unmount(str(tmp_path), mounts.MNT_DETACH)
 
