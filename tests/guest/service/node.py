@@ -6,7 +6,7 @@ import json
 import shlex
 import tempfile
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -119,16 +119,17 @@ class Node:
         """
         self.guest.run(f"rm -f {MANIFESTS}/*")
         began = time.monotonic()
-        while (left := self.guest.run("ctr -n k8s.io tasks list -q").stdout.split()) and time.monotonic() < began + 120:
+        while (left := self.tasks()) and time.monotonic() < began + 120:
             if time.monotonic() > began + PATIENCE_S:
                 kills = "; ".join(f"ctr -n k8s.io tasks kill -s SIGKILL {one}" for one in left)
                 self.guest.run(kills, check=False)
             time.sleep(1.0)
+        told = f"containers are left: {self.left(left)}\n{self.journal()}" if left else ""
         self.guest.run(
             "systemctl disable nodevisor; systemctl stop nodevisor pods-shown; systemctl stop kubepods.slice",
             check=False,
         )
-        assert not left, f"containers are left:\n{self.journal()}"
+        assert not told, told
 
     def supervisor(self, command: str, timeout_s: float = 120.0) -> str:
         """Output of a command of the CLI."""
@@ -158,9 +159,24 @@ class Node:
         self.guest.run(f"mv /root/new-pods/* {MANIFESTS}/")
 
     def remove(self, names: Collection[str], timeout_s: float = 240.0) -> None:
-        """Remove static pods, and wait until no container of them runs."""
+        """Remove static pods, and wait until no container of them runs. Fails with what is left, and the journal."""
         self.guest.run(f"cd {MANIFESTS} && rm -f {' '.join(shlex.quote(f'{name}.yaml') for name in names)}")
-        wait_until(self.guest, 'test -z "$(ctr -n k8s.io tasks list -q)"', timeout_s)
+        deadline = time.monotonic() + timeout_s
+        while left := self.tasks():
+            assert time.monotonic() < deadline, f"left after {timeout_s:g} s: {self.left(left)}\n{self.journal()}"
+            time.sleep(0.5)
+
+    def tasks(self) -> dict[str, str]:
+        """States of containerd's tasks, such as RUNNING and STOPPED, by ID."""
+        rows = [line.split() for line in self.guest.run("ctr -n k8s.io tasks list").stdout.splitlines()[1:]]
+        return {row[0]: row[-1] for row in rows}
+
+    def left(self, tasks: Mapping[str, str]) -> str:
+        """For people: these tasks with their pods' names, and the state of the service."""
+        inspect = 'ctr -n k8s.io containers info {} | grep -o \'io.kubernetes.[a-z.]*name": "[^"]*\''
+        names = {one: self.guest.run(inspect.format(one), check=False).stdout.split("\n") for one in tasks}
+        service = self.guest.run("systemctl show -P ActiveState -P NRestarts nodevisor", check=False).stdout.split()
+        return f"{[(state, *names[one]) for one, state in tasks.items()]}, service {service}"
 
     def wait_ready(self, name: str, timeout_s: float = 240.0) -> dict[str, Any]:
         """The pod once it is Ready. Fails with the agent's journal past the deadline."""
