@@ -16,8 +16,6 @@ from proto.v1 import SELinuxOptions
 
 log = logging.getLogger(__name__)
 
-ENFORCE = "/sys/fs/selinux/enforce"
-"""Contains `1` in enforcing mode. A machine without SELinux does not have the file."""
 SHARED_LABEL = "system_u:object_r:container_file_t:s0"
 """The label of the kubelet's directories with sockets of plugins (KubeletPluginsDirSELinuxLabel)."""
 SECLABEL = "seclabel"
@@ -26,7 +24,6 @@ _ATTRIBUTE = "security.selinux"
 _FILE_SYSTEM = "selinuxfs"
 _NO_POLICY = "kernel"
 """Label of each process until a policy is loaded."""
-_MOST_BYTES = 16
 _MOST_CONTEXT_BYTES = 64 * 1024
 _PARTS = 3
 """User, role and type; the level comes after them where the policy has levels."""
@@ -61,15 +58,6 @@ class SELinux:
 
 class LabelError(Exception):
     """The options of a pod make no label."""
-
-
-def enforce(path: str = ENFORCE) -> str:
-    """Return the file's content; empty when it cannot be read."""
-    try:
-        with open(path, "rb") as file:
-            return file.read(_MOST_BYTES).decode(errors="replace").strip()
-    except OSError:
-        return ""
 
 
 def read(places: Places = PLACES) -> SELinux:

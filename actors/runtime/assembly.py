@@ -47,6 +47,9 @@ from actors.runtime.oci.spec.security import bounding_set
 from actors.runtime.policy import Isolation, MachineFeatures, choose_isolation
 from actors.runtime.sandboxes import users_trial
 from actors.runtime.sandboxes.sandboxes import Sandboxes
+from actors.runtime.selinux import kernel
+from actors.runtime.selinux.kernel import Labelling
+from actors.runtime.selinux.labels import BadLabel
 from actors.runtime.service.image_service import ImageService
 from actors.runtime.service.service import RuntimeService
 from actors.runtime.stats.stats import Stats
@@ -169,17 +172,20 @@ def _engine(settings: Settings, isolation: Isolation, root: Path, run: Path) -> 
     overlay = isolation.level < 3 and _overlays(root)
     rootfs = RootFs(store, overlay=overlay, links=isolation.level == 3)
     systemd = settings.cgroup_driver == "systemd"
+    ocis = {one.name: one for one in _ocis(isolation, run, systemd=systemd)}
+    offered = isolation.offered or (HELPER,)
     return Engine(
         root=root,
         run=run,
         store=store,
         rootfs=rootfs,
         volumes=ImageVolumes(store, rootfs, run / "volumes" if rootfs.overlay else root / "volumes"),
-        ocis={one.name: one for one in _ocis(isolation, run, systemd=systemd)},
-        offered=isolation.offered or (HELPER,),
+        ocis=ocis,
+        offered=offered,
         monitor=MonitorManager(run / "monitor.sock"),
         machine=_machine(systemd, isolation),
         state=state,
+        labelling=_labelling(isolation, [ocis[name] for name in offered], state),
         sandboxes=Records(root, "sandboxes", SandboxRecord),
         containers=Records(root, "containers", ContainerRecord),
         boot=boot_id(),
@@ -223,6 +229,23 @@ def _ocis(isolation: Isolation, run: Path, *, systemd: bool) -> list[OciRuntime]
     return [OciRuntime(_helper(isolation, run), HELPER, root, systemd=False, scopes=scopes)]
 
 
+def _labelling(isolation: Isolation, offered: Sequence[OciRuntime], state: State) -> Labelling:
+    """SELinux labels for pods, where the policy has some and the OCI runtimes give them to processes and mounts."""
+    machine = selinux.read()
+    if not machine.enabled:
+        return Labelling(None, "", state.levels_in_use)
+    problem = f"isolation level {isolation.level} labels nothing; install runc or crun" if isolation.level != 1 else ""
+    if not problem and any(oci.name == "crun" and "+SELINUX" not in oci.about() for oci in offered):
+        problem = f"crun is built without SELinux; have only runc: {OCI_PROGRAM}=runc in the agent's environment"
+    try:
+        found = None if problem else kernel.find_defaults(machine)
+    except BadLabel as error:
+        found, problem = None, str(error)
+    if problem:
+        log.warning("SELinux is enabled and pods get no labels: %s", problem)
+    return Labelling(found, problem, state.levels_in_use)
+
+
 def _helper(isolation: Isolation, run: Path) -> list[str]:
     """The helper's command line, with an interpreter that containers cannot write to."""
     if isolation.mode == ROOT:
@@ -244,7 +267,6 @@ def _machine(systemd: bool, isolation: Isolation) -> Machine:
         systemd_cgroups=systemd,
         hugetlb=_limits_huge_pages(),
         apparmor=isolation.level == 1 and _has_apparmor(),
-        selinux=selinux.enforce() == "1",
         lowest_oom_score_adj=-1000 if can_lower else int(Path("/proc/self/oom_score_adj").read_text()),
     )
 
@@ -274,6 +296,7 @@ def _about(engine: Engine, isolation: Isolation, network: PodNetwork | HostNetwo
         "rootFileSystems": "overlay" if engine.rootfs.overlay else "copy",
         "network": network.kind,
         "userNamespaces": engine.users_by_oci(),
+        "selinux": "on" if engine.labelling.works else engine.labelling.problem or "off",
         "root": str(engine.root),
         "run": str(engine.run),
     }

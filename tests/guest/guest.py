@@ -21,6 +21,7 @@ from types import TracebackType
 from tests.guest.qemu.image import BOOT_S, CHECKOUT_SIZE, image, make_file_system, make_overlay, run
 from tests.guest.qemu.machine import CannotStart, Machine
 from tests.guest.qemu.shell import Shell
+from tests.guest.qemu.variants import APPARMOR, Variant
 from tests.ports import free_port
 
 OTHER = "NODEVISOR_GUEST"
@@ -37,9 +38,10 @@ SWAP_BYTES = 512 << 20
 class Guest:
     """A guest that runs from `with` on, in its own directory below /tmp."""
 
-    def __init__(self, checkout: Path = CHECKOUT) -> None:
+    def __init__(self, checkout: Path = CHECKOUT, variant: Variant = APPARMOR) -> None:
         """The guest has a copy of `checkout` at the same path, with its .venv; it may write there."""
         self.checkout = checkout
+        self.variant = variant
         self._scratch = Path(tempfile.mkdtemp(prefix="nv-guest-"))
         self._machine: Machine | None = None
         self.shell = Shell(self._scratch, os.environ.get(OTHER, ""))
@@ -63,7 +65,7 @@ class Guest:
         self.close()
 
     def _start(self, copy: Path) -> None:
-        found = image()
+        found = image(self.variant)
         disks = found.disks(self._scratch / "root.qcow2", self._scratch / "checkout")
         make_overlay(found.root, disks.root)
         make_file_system(copy, disks.checkout, CHECKOUT_SIZE)
@@ -76,7 +78,7 @@ class Guest:
         there = shlex.quote(str(self.checkout))
         self.run(
             f"date -s @{time.time():.3f} && blockdev --flushbufs /dev/vdb && mkdir -p {there} && "
-            f"echo /dev/vdb {there} ext4 defaults 0 0 >> /etc/fstab && mount {there}"
+            f"echo /dev/vdb {there} ext4 defaults{self.variant.checkout_options} 0 0 >> /etc/fstab && mount {there}"
         )
 
     def _connect(self, copy: Path) -> None:

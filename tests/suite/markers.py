@@ -143,6 +143,8 @@ FOLDERS = {
     "runtime/oci/pure": PURE,
     "runtime/pure": PURE,
     "runtime/sandboxes": PROCESS,
+    "runtime/selinux": PROCESS,
+    "runtime/selinux/pure": PURE,
     "runtime/service": PROCESS,
     "runtime/streaming": PROCESS,
     "server": PROCESS,
@@ -181,6 +183,7 @@ FIXTURES = {
     "full_control_plane": CLUSTER,
     "guest": GUEST,
     "own_control_plane": CLUSTER,
+    "selinux_guest": GUEST,
 }
 """Marker that a test has at least that requests the fixture, or has its name as a parameter."""
 

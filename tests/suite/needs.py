@@ -18,9 +18,12 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from actors._host import selinux
 from actors._host.system import machine_id, system_uuid
 from actors.objects.local.keep import in_memory
 from actors.oom.kernel_log import open_log
+from actors.runtime.selinux.kernel import find_defaults
+from actors.runtime.selinux.labels import BadLabel
 
 LOOP_DEVICES = 4
 """Tests that run side by side may have so many at once."""
@@ -103,6 +106,14 @@ def _has_journald() -> bool:
 
 def _has_systemd() -> bool:
     return Path("/run/systemd/system").is_dir() and Path("/sys/fs/cgroup/cgroup.controllers").exists()
+
+
+@functools.cache
+def _enforces_selinux() -> bool:
+    """Return True when a policy is enforced that has labels for containers."""
+    with contextlib.suppress(OSError, BadLabel):
+        return Path("/sys/fs/selinux/enforce").read_text() == "1" and bool(find_defaults(selinux.read()))
+    return False
 
 
 @functools.cache
@@ -207,6 +218,7 @@ NEEDS = {
     "nftables": Need("nftables in the kernel", _has_nftables),
     "cgroups": Need("the right to make cgroups", _can_write_cgroups),
     "cgroup v2": Need("cgroup v2, perhaps beside v1, and the right to make cgroups in it", _has_cgroup_v2),
+    "SELinux": Need("SELinux, enforced, with labels for containers", _enforces_selinux),
     "systemd": Need("systemd with cgroup v2 alone", _has_systemd),
     "user namespaces": Need("user namespaces", _has_user_namespaces),
     "two OCI runtimes": Need("crun and runc", lambda: len(_oci_runtimes()) > 1),

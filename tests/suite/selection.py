@@ -17,6 +17,10 @@ BOTH = "embedded"
 """A fixture whose tests are run by both targets: on the runtime's own network and isolation, then on CNI and runc."""
 
 
+OF_GUESTS = frozenset({"systemd", "SELinux"})
+"""Needs that a guest meets on each machine."""
+
+
 class Facts(NamedTuple):
     """The facts that decide about a test."""
 
@@ -31,7 +35,7 @@ def left_out(target: str, facts: Facts) -> str:
     """Why `target` does not run the test: "guest", "containerd", "needs openssl", "lacks root"; empty when it does."""
     if target == IN_GUEST:
         return "" if facts.marker == GUEST else TEST
-    if facts.marker == GUEST or "systemd" in facts.missing:
+    if facts.marker == GUEST or not OF_GUESTS.isdisjoint(facts.missing):
         return GUEST
     of_packages = [name for name in facts.needs if NEEDS[name].package]
     is_of_node = facts.marker in (CONTAINERD, CLUSTER) or bool(of_packages)

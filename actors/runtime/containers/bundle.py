@@ -13,7 +13,7 @@ import msgspec
 
 from actors._cri.image_reference import InvalidImageName
 from actors._host.files import mounts
-from actors.runtime.containers import host_image
+from actors.runtime.containers import container_labels, host_image
 from actors.runtime.containers.log_place import log_place, make_directory
 from actors.runtime.containers.pod_limits import require_users
 from actors.runtime.engine.engine import Engine
@@ -34,6 +34,8 @@ from actors.runtime.oci.spec.build import BadContainer, Place, cgroups_path, res
 from actors.runtime.oci.spec.mounts import BadMount, SandboxFiles, require_propagation
 from actors.runtime.oci.spec.users import MOST_BYTES, NoSuchUser, User, choose
 from actors.runtime.policy import signal_number
+from actors.runtime.selinux.kernel import label_file
+from actors.runtime.selinux.labels import Labels
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
@@ -55,8 +57,8 @@ class BundleBuilder:
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
 
-    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, lease: Lease) -> NewContainer:
-        """A container in memory, whose layers the lease keeps. Raises RpcError."""
+    def new(self, sandbox: Sandbox, config: pb.ContainerConfig, lease: Lease, labels: Labels) -> NewContainer:
+        """A container in memory, whose layers the lease keeps, and its volumes' labels. Raises RpcError."""
         # Mounts of CDI devices are not asked for with a propagation, as in containerd.
         asked = [(one.host_path, one.propagation) for one in config.mounts if not one.HasField("image")]
         try:
@@ -101,7 +103,9 @@ class BundleBuilder:
             user=(user.uid, user.gid, user.groups),
             log_path=_log_path(sandbox, config),
             cgroup=name_of(cgroups_path(parent, id_, self._engine.machine)) if self._engine.privileged else "",
+            labels=labels,
         )
+        container_labels.relabel_volumes(config, labels.mount)
         return NewContainer(Container(record), execution, user)
 
     def write(self, sandbox: Sandbox, prepared: NewContainer) -> None:
@@ -110,6 +114,7 @@ class BundleBuilder:
         directory = self._engine.containers.path(container.record.id)
         try:
             directory.mkdir(mode=0o700)
+            container_labels.share_files(self._engine, sandbox, container.record.labels.mount)
             spec = self._specification(sandbox, prepared)
             if sandbox.users is not None:
                 places = shown.through_places(spec["mounts"], shown_mounts.place)
@@ -117,6 +122,7 @@ class BundleBuilder:
             (directory / "config.json").write_bytes(msgspec.json.encode(spec))
             for name in ("stdin", "stdout", "stderr"):
                 os.mkfifo(directory / name, 0o600)
+                label_file(directory / name, container.record.labels.mount)
                 if (owner := shown.owner_of(spec)) is not None:
                     os.chown(directory / name, *owner)
             if container.record.log_path:
@@ -167,6 +173,7 @@ class BundleBuilder:
             declared=declared_volumes.sources(self._engine.containers.path(record.id), record.declared),
             masked=host_image.present(self._engine.hidden) if record.layers == (HOST_LAYER,) else (),
             users=sandbox.users.ids if sandbox.users else None,
+            labels=record.labels,
         )
         return specification(config, prepared.execution, prepared.user, place, self._engine.machine)
 

@@ -19,6 +19,7 @@ from typing import Any
 
 import msgspec
 
+from actors.runtime.containers import container_labels
 from actors.runtime.containers.bundle import BundleBuilder
 from actors.runtime.containers.log_place import log_place
 from actors.runtime.containers.mount_places import require_proc_uncovered
@@ -64,8 +65,9 @@ class Containers:
             raise unmet(f"pod sandbox {sandbox.record.id} is not ready")
         if not config.metadata.name:
             raise invalid("a container needs a name in its metadata")
-        with self._engine.store.lease() as lease:
-            prepared = self._bundles.new(sandbox, config, lease)
+        with self._engine.store.lease() as lease, self._engine.labelling.new_level() as level:
+            labels = container_labels.choose(self._engine, sandbox, config, level)
+            prepared = self._bundles.new(sandbox, config, lease, labels)
             container = prepared.container
             self._engine.state.reserve(container.key, container.record.id)
             try:
@@ -108,11 +110,11 @@ class Containers:
         record, directory = container.record, self._directory(container)
         mounted = self._engine.mounts_of(record.id)
         users = self._users(container)
-        self._engine.rootfs.prepare(record.layers, directory, mounted, users)
-        self._engine.volumes.prepare(record.id, record.volumes, users)
+        self._engine.rootfs.prepare(record.layers, directory, mounted, users, record.labels.mount)
+        self._engine.volumes.prepare(record.id, record.volumes, users, record.labels.mount)
         if record.declared:
             stack, budget = self._engine.rootfs.stack(record.layers), Budget(self._engine.store.limits, str(directory))
-            declared_volumes.prepare(directory, record.declared, stack, budget)
+            declared_volumes.prepare(directory, record.declared, stack, budget, record.labels.mount)
         self._require_proc_uncovered(container, mounted)
         self._require_pid_namespace(container)
         stdin = str(directory / "stdin") if container.config.stdin and not container.config.tty else ""

@@ -17,6 +17,7 @@ from actors.runtime.model.state import Container
 from actors.runtime.oci.runtime import last_error
 from actors.runtime.oci.spec.build import exec_process
 from actors.runtime.oci.spec.shown import owner_of
+from actors.runtime.selinux.kernel import label_file
 from proto.common import untrusted
 
 START_S = 60.0
@@ -53,6 +54,29 @@ class ExecCommand:
         self.line = oci.exec_command(container.record.id, process_file, self.pid_file, self._log)
         self._process: Process | None = None
         self._owner = owner_of(spec)
+        self._label: str = spec.get("linux", {}).get("mountLabel", "")
+        self._fifo = directory / f"{name}.fifo"
+
+    def pipe(self) -> tuple[int, int]:
+        """A pipe for the command: reader, writer. Raises OSError.
+
+        With SELinux it had a name at first: the kernel gives other pipes the agent's label, which is for no container.
+        """
+        if not self._label:
+            return os.pipe2(os.O_CLOEXEC)
+        os.mkfifo(self._fifo, 0o600)
+        try:
+            label_file(self._fifo, self._label)
+            reader = os.open(self._fifo, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+            try:
+                writer = os.open(self._fifo, os.O_WRONLY | os.O_CLOEXEC)
+            except OSError:
+                os.close(reader)
+                raise
+        finally:
+            self._fifo.unlink()
+        os.set_blocking(reader, True)
+        return reader, writer
 
     def give(self, pipe: int) -> None:
         """Give the command's user a pipe, before the start. Raises OSError."""

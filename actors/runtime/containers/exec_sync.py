@@ -87,7 +87,7 @@ def _started(exec_command: ExecCommand) -> subprocess.Popen[bytes]:
     pipes: list[tuple[int, int]] = []
     try:
         for _ in range(2):
-            pipes.append(os.pipe2(os.O_CLOEXEC))
+            pipes.append(exec_command.pipe())
             exec_command.give(pipes[-1][1])
         (stdout, said), (stderr, failed) = pipes
         process = subprocess.Popen(exec_command.line, stdin=subprocess.DEVNULL, stdout=said, stderr=failed, cwd="/")

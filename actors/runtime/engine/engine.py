@@ -18,6 +18,7 @@ from actors.runtime.oci import cdi
 from actors.runtime.oci.runtime import OciRuntime
 from actors.runtime.oci.spec.build import Machine
 from actors.runtime.policy import OciChoice, choose_oci
+from actors.runtime.selinux.kernel import Labelling
 
 log = logging.getLogger(__name__)
 
@@ -91,6 +92,7 @@ class Engine:
     volumes: ImageVolumes
     machine: Machine
     state: State
+    labelling: Labelling
     sandboxes: Records
     containers: Records
     boot: str

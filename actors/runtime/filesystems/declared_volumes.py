@@ -15,6 +15,7 @@ from pathlib import Path
 from actors.runtime.filesystems.rootfs import copy_all
 from actors.runtime.images.limits import Budget
 from actors.runtime.images.local.stack import Stack
+from actors.runtime.oci.relabeling import relabel
 from actors.runtime.oci.spec.mounts import BadMount, declared_volumes
 from proto.cri import api_pb2 as pb
 
@@ -35,8 +36,8 @@ def sources(directory: Path, paths: Sequence[str]) -> dict[str, str]:
     return {path: str(directory / DIRECTORY / str(number)) for number, path in enumerate(paths)}
 
 
-def prepare(directory: Path, paths: Sequence[str], stack: Stack, budget: Budget) -> None:
-    """Make the volumes, each with its content. Idempotent. Raises BadMount, OSError, ImageError.
+def prepare(directory: Path, paths: Sequence[str], stack: Stack, budget: Budget, label: str = "") -> None:
+    """Make the volumes, each with its content and an SELinux label. Idempotent. Raises BadMount, OSError, ImageError.
 
     `budget` is for all volumes together: a hostile image may have thousands of names for one large directory.
     """
@@ -47,6 +48,7 @@ def prepare(directory: Path, paths: Sequence[str], stack: Stack, budget: Budget)
         copy_all(content, copying, budget)
         if not content.layers:
             copying.chmod(0o755)
+        relabel([os.path.realpath(copying)] if label else [], label)
         copying.rename(source)
 
 

@@ -60,10 +60,12 @@ class ImageVolumes:
         """Path of each volume's files on the machine, by index of the mount."""
         return {one.mount: str(self._place(container_id, one) / one.part).rstrip("/") for one in volumes}
 
-    def prepare(self, container_id: str, volumes: Sequence[ImageVolume], users: PodUsers | None = None) -> None:
-        """Mount the volumes, with the users of a pod. Raises OSError, ImageError."""
+    def prepare(
+        self, container_id: str, volumes: Sequence[ImageVolume], users: PodUsers | None = None, label: str = ""
+    ) -> None:
+        """Mount the volumes, with the users and the SELinux label of a pod. Raises OSError, ImageError."""
         for one in volumes:
-            self._rootfs.prepare_read_only(one.layers, self._place(container_id, one), users)
+            self._rootfs.prepare_read_only(one.layers, self._place(container_id, one), users, label)
 
     def remove(self, container_id: str) -> None:
         """Unmount a container's volumes. Idempotent. Raises OSError."""

@@ -24,6 +24,7 @@ from actors.runtime.model.disk import remove_tree
 from actors.runtime.model.namespace_threads import CLONE_FS, in_thread
 from actors.runtime.model.namespaces import unmount_all
 from actors.runtime.model.user_mapping import PodUsers
+from actors.runtime.oci.relabeling import relabel
 
 HOST_LAYER = "host"
 """Stands for the image `host` in a list of layers."""
@@ -99,10 +100,13 @@ class RootFs:
             return Stack([Layer("/", Hidden())])
         return self._store.stack(layers)
 
-    def prepare(self, layers: Sequence[str], own: Path, target: Path, users: PodUsers | None = None) -> None:
+    def prepare(
+        self, layers: Sequence[str], own: Path, target: Path, users: PodUsers | None = None, label: str = ""
+    ) -> None:
         """Mount at `target`, with writes going to `own`; idempotent after `remove`. Raises OSError, ImageError.
 
-        Only an overlayfs can show the files with a pod's `users`, who own what is written.
+        Only an overlayfs can show the files with a pod's `users`, who own what is written. `label`: SELinux's, of all
+        files. A copy of the image gets it on the disk; the machine's root gets none.
         """
         host = tuple(layers) == (HOST_LAYER,)
         if self._links:
@@ -117,11 +121,16 @@ class RootFs:
                 directory.mkdir(mode=0o755, parents=True, exist_ok=True)
             _own_root(upper, self.stack(layers), users)
             base, lower = self._lower(layers)
-            _overlay(base, lower or [self._empty_layer()], str(target), str(upper), str(work), _namespace(users))
+            lower = lower or [self._empty_layer()]
+            _overlay(base, lower, str(target), str(upper), str(work), _namespace(users), label)
         elif host:
+            if label:
+                raise OSError(errno.EOPNOTSUPP, "without overlayfs the image `host` cannot have an SELinux label")
             mounts.bind("/", str(target))
         else:
-            mounts.bind(str(self._copy(layers, own)), str(target))
+            copy = self._copy(layers, own)
+            relabel([os.path.realpath(copy)] if label else [], label)
+            mounts.bind(str(copy), str(target))
 
     def _copy(self, layers: Sequence[str], own: Path) -> Path:
         copy = own / "copy"
@@ -140,17 +149,23 @@ class RootFs:
             return "/", ["."]
         return str(self._store.layers_dir), [f"{name}/fs" for name in reversed(layers)]
 
-    def prepare_read_only(self, layers: Sequence[str], target: Path, users: PodUsers | None = None) -> None:
-        """Mount the layers read-only at `target`, with the users of a pod. Raises OSError, ImageError."""
+    def prepare_read_only(
+        self, layers: Sequence[str], target: Path, users: PodUsers | None = None, label: str = ""
+    ) -> None:
+        """Mount the layers read-only at `target`, with the users and the SELinux label of a pod.
+
+        Raises OSError, ImageError.
+        """
         target.mkdir(parents=True, exist_ok=True)
         if self.overlay:
             base, lower = self._lower(layers)
             # overlayfs wants two layers when none is writable.
             lower += [self._empty_layer(suffix) for suffix in ("", ".2")[: max(0, 2 - len(lower))]]
-            _overlay(base, lower, str(target), namespace=_namespace(users))
+            _overlay(base, lower, str(target), namespace=_namespace(users), label=label)
         elif not any(target.iterdir()):
             copying = target.with_name(f"{target.name}.copying")
             copy_all(self._store.stack(layers), copying, self._budget(target.parent))
+            relabel([os.path.realpath(copying)] if label else [], label)
             copying.rename(target)
 
     def remove_read_only(self, target: Path) -> None:
@@ -203,16 +218,24 @@ def _own_root(upper: Path, stack: Stack, users: PodUsers | None) -> None:
 
 
 def _overlay(
-    directory: str, lower: Sequence[str], target: str, upper: str = "", work: str = "", namespace: str = ""
+    directory: str,
+    lower: Sequence[str],
+    target: str,
+    upper: str = "",
+    work: str = "",
+    namespace: str = "",
+    label: str = "",
 ) -> None:
     """Mount an overlayfs; read-only without `upper`.
 
-    `namespace`: the path of a user namespace, with whose IDs the layers in `directory` appear.
+    `namespace`: the path of a user namespace, with whose IDs the layers in `directory` appear. `label`: SELinux's, of
+    all files.
 
     `lower`, topmost first, may be relative to `directory`: absolute paths of many layers are too long for mount(2).
     Where relative ones are too long, too, the numbers of open descriptors are the layers' names.
     """
     own = f",upperdir={upper},workdir={work}" if upper else ""
+    own += f',context="{label}"' if label else ""
 
     def work_in_directory() -> None:
         syscalls.unshare(CLONE_FS)

@@ -13,6 +13,7 @@ from actors.runtime.helper.commands import Failed, Options, describe
 from actors.runtime.helper.held_namespaces import hold
 from actors.runtime.helper.kernel import syscalls
 from actors.runtime.helper.kernel.features import features
+from actors.runtime.helper.kernel.relabel import relabel
 from actors.runtime.helper.plan import BadBundle
 from actors.runtime.helper.state import NoContainer
 
@@ -54,8 +55,8 @@ def main(arguments: Sequence[str]) -> int:
     if command == "hold-namespaces":
         hold(rest[1:])
         return 0
-    if command == "show-mounts":
-        return _show_mounts(id_, given.get("log", ""))
+    if command in ("relabel", "show-mounts"):
+        return _relabel(id_, rest[2:]) if command == "relabel" else _show_mounts(id_, given.get("log", ""))
     options = Options(
         mode=given["mode"],
         root=given["root"],
@@ -73,6 +74,16 @@ def main(arguments: Sequence[str]) -> int:
         said = f"no {error} in config.json" if isinstance(error, KeyError) else describe(error)
         _report(given.get("log", ""), said)
         return 1
+
+
+def _relabel(label: str, paths: Sequence[str]) -> int:
+    try:
+        for path in paths:
+            relabel(path, label)
+    except OSError as error:
+        _report("", describe(error))
+        return 1
+    return 0
 
 
 def _show_mounts(path: str, log: str) -> int:

@@ -29,6 +29,7 @@ import msgspec
 from actors._host.files import checkpoint
 from actors.runtime.model import processes
 from actors.runtime.model.disk import discard, remove_all
+from actors.runtime.selinux.labels import NONE, Labels
 
 VERSION = 1
 T = TypeVar("T")
@@ -59,6 +60,8 @@ class SandboxRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Data of the network plugin, needed to detach the sandbox."""
     pause_pid: int = 0
     """The first process of a shared pid namespace."""
+    labels: Labels = NONE
+    """SELinux's, of all containers that ask for no others. A privileged one has the level without the process label."""
 
 
 class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -83,6 +86,8 @@ class ContainerRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Paths in the container of its image's VOLUMEs."""
     shown: tuple[ShownMount, ...] = ()
     """Its bind mounts, in the order of config.json, if the pod has users of its own."""
+    labels: Labels = NONE
+    """SELinux's. Records of older versions have none."""
     finished: Finished | None = None
 
 

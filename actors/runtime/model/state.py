@@ -14,6 +14,7 @@ from typing import Generic, TypeVar
 from actors.runtime.model.errors import AtEnd, RpcError, not_found, unmet
 from actors.runtime.model.records import ContainerRecord, SandboxRecord, Started
 from actors.runtime.model.user_mapping import PodUsers, mapping_of
+from actors.runtime.selinux.labels import level_of
 from proto.cri import api_pb2 as pb
 
 MOST_EVENTS = 1000
@@ -187,6 +188,12 @@ class State:
     def containers_of(self, sandbox_id: str) -> list[Container]:
         """The containers of one sandbox, oldest first."""
         return [one for one in self.containers.all() if one.record.sandbox_id == sandbox_id]
+
+    def levels_in_use(self) -> set[str]:
+        """SELinux levels of all sandboxes and containers on record: volumes of an ended pod still have its level."""
+        found = [one.record.labels for one in self.sandboxes.all()]
+        found += [one.record.labels for one in self.containers.all()]
+        return {level_of(label) for labels in found for label in labels}
 
     def layers_in_use(self) -> set[str]:
         """Names of the layers that containers use, as root file systems and as volumes."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
 from actors.runtime.model.state import Container, Sandbox
 from actors.runtime.policy import matches_id, matches_labels, signal_of
+from actors.runtime.selinux.labels import Labels
 from proto.cri import api_pb2 as pb
 
 _SIGNALS = {one.name: one.value for one in signal.Signals}
@@ -58,7 +60,9 @@ def sandbox_status(sandbox: Sandbox) -> pb.PodSandboxStatus:
 
 def sandbox_info(sandbox: Sandbox) -> Mapping[str, str]:
     """Verbose information of PodSandboxStatus, with containerd's keys."""
-    info = {"pid": sandbox.record.pause_pid, "namespaces": sandbox.record.namespaces, "network": sandbox.record.network}
+    record = sandbox.record
+    info = {"pid": record.pause_pid, "namespaces": record.namespaces, "network": record.network}
+    info |= _labels(record.labels)
     return {"info": msgspec.json.encode(info).decode()}
 
 
@@ -136,5 +140,10 @@ def container_info(container: Container) -> Mapping[str, str]:
         "pid": container.started.pid if running and container.started is not None else 0,
         "cgroup": container.record.cgroup,
         "layers": container.record.layers,
-    }
+    } | _labels(container.record.labels)
     return {"info": msgspec.json.encode(info).decode()}
+
+
+def _labels(labels: Labels) -> dict[str, Any]:
+    """The SELinux labels, where there are some."""
+    return {"processLabel": labels.process, "mountLabel": labels.mount} if labels.mount else {}

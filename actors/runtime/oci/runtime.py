@@ -44,8 +44,12 @@ class OciRuntime:
 
     def version(self) -> str:
         """The runtime's version. Raises OciError."""
-        words = self._run(["--version"]).split()
+        words = self.about().split()
         return words[2] if len(words) > 2 else "unknown"
+
+    def about(self) -> str:
+        """The runtime's version and, of crun, the features that it is built with. Raises OciError."""
+        return self._run(["--version"])
 
     def run_command(self, id_: str, directory: Path, console: str) -> list[str]:
         """The command that starts the container of a bundle and ends once it runs. The monitor executes it."""

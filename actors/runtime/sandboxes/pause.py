@@ -5,7 +5,8 @@ pid namespace of its own. While it waits for its one child, it reaps every orpha
 of the shell that blocks opening a FIFO without writers. A `sleep` would look like one of the pod's own processes.
 
 A container with its user may trace it, and open files below its /proc/PID/root. So it has no more than a container: the
-pod's namespaces, a seccomp filter, masked paths of /proc, and a FIFO of its own.
+pod's namespaces, a seccomp filter, masked paths of /proc, and a FIFO of its own. SELinux gives it no label of the
+pod: policies let no container begin with the machine's shell. So a container's process cannot trace it.
 """
 
 from __future__ import annotations

@@ -31,7 +31,10 @@ from actors.runtime.model.state import Sandbox
 from actors.runtime.model.user_mapping import mapping_of
 from actors.runtime.network.api import Network, NetworkError
 from actors.runtime.oci import user_namespaces
+from actors.runtime.oci.spec.security import selinux_options
 from actors.runtime.sandboxes.pause import Pause
+from actors.runtime.selinux.kernel import label_file
+from actors.runtime.selinux.labels import BadLabel, Labels
 from proto.cri import api_pb2 as pb
 
 SHM_BYTES = 64 * 1024 * 1024
@@ -61,13 +64,26 @@ class Sandboxes:
         options = config.linux.security_context.namespace_options
         chosen = self._engine.choose_oci(handler, users=mapping_of(options) is not None)
         pod_users(options, chosen.problem)
+        with self._engine.labelling.new_level() as level:
+            return self._run(config, handler, chosen.name, self._labels(config, level))
+
+    def _labels(self, config: pb.PodSandboxConfig, own_level: str) -> Labels:
+        """The SELinux labels of the pod. Raises RpcError."""
+        try:
+            options = selinux_options(config.linux.security_context.selinux_options)
+            return self._engine.labelling.labels(options, own_level)
+        except BadLabel as error:
+            raise invalid(f"cannot label the pod sandbox: {error}") from error
+
+    def _run(self, config: pb.PodSandboxConfig, handler: str, oci: str, labels: Labels) -> Sandbox:
         record = SandboxRecord(
             id=new_id(),
             config=config.SerializeToString(),
             created_at_ns=time.time_ns(),
             boot=self._engine.boot,
             handler=handler,
-            oci=chosen.name,
+            oci=oci,
+            labels=labels,
         )
         sandbox = Sandbox(record)
         self._engine.state.reserve(sandbox.key, record.id)
@@ -121,6 +137,7 @@ class Sandboxes:
         if options.ipc != pb.NODE:
             owner = f",uid={users.first},gid={users.first}" if users is not None else ""
             mounts.mount("shm", str(shm), "tmpfs", f"mode=1777,size={SHM_BYTES}{owner}", _SHM_FLAGS)
+            label_file(shm, sandbox.record.labels.mount)
         if options.pid != pb.POD:
             return pins, 0
         oci = self._engine.ocis[sandbox.record.oci]
@@ -134,6 +151,7 @@ class Sandboxes:
         (directory / "resolv.conf").write_text(resolv_conf(sandbox.config.dns_config))
         for name in ETC_FILES:
             os.chmod(directory / name, 0o644)
+            label_file(directory / name, sandbox.record.labels.mount)
 
     def stop(self, sandbox: Sandbox) -> None:
         """StopPodSandbox: stop its containers without grace, detach its network. Idempotent. Raises RpcError."""

@@ -83,7 +83,7 @@ class Execution:
         try:
             for target, kind in enumerate(("stdin", "stdout", "stderr")):
                 if kind in wanted.outputs or (kind == "stdin" and wanted.stdin):
-                    pipe = os.pipe2(os.O_CLOEXEC)
+                    pipe = self._command.pipe()
                     theirs.append(pipe[bool(target)])
                     ours[kind] = pipe[not target]
                     self._command.give(theirs[-1])

@@ -19,8 +19,9 @@ from typing import NamedTuple
 from tests.fresh.downloads import rootfs
 from tests.fresh.downloads.cache import cached
 from tests.guest.qemu.archives import CONTAINERD_2, NEWEST, add_containerd_2
-from tests.guest.qemu.machine import ADDRESS, GATEWAY, KERNEL, KVM, MEMORY_MIB, QEMU, TCG, CannotStart, Disks, Machine
+from tests.guest.qemu.machine import ADDRESS, GATEWAY, KVM, MEMORY_MIB, QEMU, TCG, CannotStart, Disks, Machine, kernel
 from tests.guest.qemu.shell import Shell
+from tests.guest.qemu.variants import APPARMOR, Variant
 from tests.ports import free_port
 
 CACHE = Path("/var/cache/nodevisor/guest")
@@ -59,6 +60,7 @@ class Image(NamedTuple):
     """Directory of kernel, initrd, and the key of root's ssh."""
     ready: Path
     """Directory of the snapshot and of the disk at that time."""
+    variant: Variant = APPARMOR
 
     @property
     def snapshot(self) -> Path:
@@ -74,30 +76,32 @@ class Image(NamedTuple):
         return self.ready / "root.qcow2"
 
     def disks(self, root: Path, checkout: Path) -> Disks:
-        return Disks(self.disk / "vmlinuz", self.disk / "initrd", root, checkout)
+        return Disks(self.disk / "vmlinuz", self.disk / "initrd", root, checkout, kernel(self.variant.security))
 
     def acceleration(self) -> Sequence[str]:
         return KVM if (self.ready / "kvm").exists() else TCG
 
 
-def image() -> Image:
+def image(variant: Variant = APPARMOR) -> Image:
     """Has one; made in some minutes where the cache has none. Raises CannotMake, CannotStart, TimeoutError."""
     listed = sources()
-    recipe = "\n".join((PACKAGES, NEWEST, CONTAINERD_2, *_HOOKS, *listed))
-    disk = cached("disk", recipe, lambda directory: _make_disk(directory, listed), CACHE)
+    suffix = f"-{variant.name}" if variant.name else ""
+    own = filter(None, (*variant.packages, *variant.hooks, variant.last))
+    recipe = "\n".join((PACKAGES, NEWEST, CONTAINERD_2, *_HOOKS, *own, *listed))
+    disk = cached(f"disk{suffix}", recipe, lambda directory: _make_disk(directory, listed, variant), CACHE)
     # The disk is made again from time to time, and then its key is another one.
     facts = (
         run(QEMU, "--version"),
         platform.release(),
-        KERNEL,
+        kernel(variant.security),
         str(MEMORY_MIB),
         *TCG,
         *KVM,
         READY,
         (disk / "key.pub").read_text(),
     )
-    ready = cached("ready", "\n".join(facts), lambda directory: _make_ready(Image(disk, directory)), CACHE)
-    return Image(disk, ready)
+    make = lambda directory: _make_ready(Image(disk, directory, variant))  # noqa: E731 - as the disk's
+    return Image(disk, cached(f"ready{suffix}", "\n".join(facts), make, CACHE), variant)
 
 
 def sources() -> list[str]:
@@ -109,22 +113,25 @@ def sources() -> list[str]:
     return [*listed, *further]
 
 
-def _make_disk(directory: Path, listed: Sequence[str]) -> None:
+def _make_disk(directory: Path, listed: Sequence[str], variant: Variant) -> None:
     print(f"Making the guest's disk in {CACHE}, once: some two minutes.", flush=True)
     directory.chmod(0o700)
     run("ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "guest", "-f", directory / "key")
     release = rootfs.release()
     later = BACKPORTS.get(release, ())
-    packages = (f"{name}/{release}-backports" if name in later else name for name in PACKAGES.split(","))
+    wanted = (*PACKAGES.split(","), *variant.packages)
+    packages = (f"{name}/{release}-backports" if name in later else name for name in wanted)
     root, raw = directory / "root", directory / "root.raw"
     root.mkdir()
-    rootfs.make_debian(root, ",".join(packages), _HOOKS, listed)
+    rootfs.make_debian(root, ",".join(packages), (*_HOOKS, *variant.hooks), listed)
     add_containerd_2(root, listed, release)
     (root / "root/.ssh").mkdir(mode=0o700, exist_ok=True)
     shutil.copy(directory / "key.pub", root / "root/.ssh/authorized_keys")
     for name, pattern in (("vmlinuz", "vmlinuz-*"), ("initrd", "initrd.img-*")):
         (found,) = (root / "boot").glob(pattern)
         shutil.copy(found, directory / name)
+    if variant.last:
+        run("sh", "-c", variant.last, "sh", root)
     make_file_system(root, raw, ROOT_SIZE)
     run("qemu-img", "convert", "-O", "qcow2", raw, directory / "root.qcow2")
     raw.unlink()

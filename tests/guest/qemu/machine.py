@@ -22,8 +22,8 @@ TCG = ("-accel", "tcg,thread=multi", "-cpu", "max,-avx,-avx2,-smap,-smep,-la57,-
 With erms and fsrm the kernel copies and clears memory by string instructions, which are emulated byte by byte.
 """
 KVM = ("-accel", "kvm", "-cpu", "host")
-KERNEL = (
-    "root=/dev/vda rw console=ttyS0 quiet panic=-1 systemd.show_status=no apparmor=1 security=apparmor "
+_KERNEL = (
+    "root=/dev/vda rw console=ttyS0 quiet panic=-1 systemd.show_status=no {security} "
     "mitigations=off init_on_alloc=0 transparent_hugepage=never"
 )
 """The second line saves time under emulation. A huge page there makes each flush of a page one of all pages."""
@@ -44,6 +44,13 @@ class Disks(NamedTuple):
     """qcow2."""
     checkout: Path
     """Raw; always of the same size, for the snapshot's sake."""
+    command_line: str
+    """The kernel's."""
+
+
+def kernel(security: str) -> str:
+    """The kernel's command line, with these words for its security module."""
+    return _KERNEL.format(security=security)
 
 
 class Machine:
@@ -58,7 +65,7 @@ class Machine:
             *("setpriv", "--pdeathsig=KILL", QEMU, "-machine", "q35", "-nodefaults", "-display", "none", "-no-reboot"),
             *acceleration,
             *("-smp", "2", "-m", str(MEMORY_MIB), "-serial", f"file:{self.log}"),
-            *("-kernel", str(disks.kernel), "-initrd", str(disks.initrd), "-append", KERNEL),
+            *("-kernel", str(disks.kernel), "-initrd", str(disks.initrd), "-append", disks.command_line),
             *("-drive", f"file={disks.root},format=qcow2,if=virtio,cache=unsafe,discard=unmap"),
             *("-drive", f"file={disks.checkout},format=raw,if=virtio,cache=unsafe"),
             *("-netdev", f"user,id=net,restrict=on,hostfwd=tcp:127.0.0.1:{port}-:22"),

@@ -198,6 +198,9 @@ class Sleeping:
         self.line = line
         self.removed = False
 
+    def pipe(self) -> tuple[int, int]:
+        return os.pipe2(os.O_CLOEXEC)
+
     def give(self, _: int) -> None:
         pass
 

@@ -10,6 +10,7 @@ from actors.runtime.images.manifest import Execution
 from actors.runtime.model.user_mapping import UserMapping
 from actors.runtime.oci.spec import mounts, security
 from actors.runtime.oci.spec.users import User
+from actors.runtime.selinux.labels import NONE, Labels
 from proto.cri import api_pb2 as pb
 
 DEFAULT_PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
@@ -31,8 +32,6 @@ class Machine:
     """The kernel limits huge pages; otherwise such limits are left out, as in containerd."""
     apparmor: bool = False
     """Containers may have AppArmor profiles."""
-    selinux: bool = False
-    """SELinux is enforcing; this runtime labels nothing."""
     lowest_oom_score_adj: int = -1000
     """A process without CAP_SYS_RESOURCE cannot go below its parent's value."""
 
@@ -56,6 +55,8 @@ class Place:
     """Paths to mask besides CRI's."""
     users: UserMapping | None = None
     """The users of a pod that has a user namespace of its own."""
+    labels: Labels = NONE
+    """SELinux's. A privileged container gets no process label, as in containerd: the policy chooses its domain."""
 
 
 def specification(
@@ -89,6 +90,8 @@ def specification(
     masked = [*place.masked] if context.privileged else [*context.masked_paths, *place.masked]
     if masked or not context.privileged:
         linux["maskedPaths"] = masked
+    if place.labels.mount:
+        linux["mountLabel"] = place.labels.mount
     if not context.privileged:
         linux["readonlyPaths"] = list(context.readonly_paths)
     return {
@@ -128,8 +131,8 @@ def _process(
     }
     if profile := security.apparmor(context, machine.apparmor, security.loaded_profiles):
         process["apparmorProfile"] = profile
-    if machine.selinux and context.HasField("selinux_options"):
-        raise ValueError("SELinux labels: not supported by this runtime; use containerd or CRI-O")
+    if place.labels.process and not context.privileged:
+        process["selinuxLabel"] = place.labels.process
     if config.tty:
         process["consoleSize"] = {"height": 24, "width": 80}
     return process

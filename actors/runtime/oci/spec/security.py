@@ -1,4 +1,4 @@
-"""Capabilities, seccomp filter, AppArmor profile and devices of a container."""
+"""Capabilities, seccomp filter, AppArmor profile, SELinux options and devices of a container."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from actors._host.files.untrusted_files import read_bounded
 from actors.runtime.helper.kernel.capabilities import CAPABILITIES
 from actors.runtime.helper.plan import DEFAULT_DEVICES
 from actors.runtime.oci.spec.seccomp import default_seccomp
+from actors.runtime.selinux.labels import Options
 from proto.common import untrusted
 from proto.cri import api_pb2 as pb
 
@@ -149,6 +150,11 @@ def host_devices(devices: Iterable[pb.Device]) -> tuple[list[dict[str, Any]], li
             elif path == host:
                 raise OSError(0, f"not a device: {host}")
     return found, permissions
+
+
+def selinux_options(asked: pb.SELinuxOption) -> Options:
+    """CRI's SELinux options; a missing message asks for nothing."""
+    return Options(asked.user, asked.role, asked.type, asked.level)
 
 
 def bound_devices(

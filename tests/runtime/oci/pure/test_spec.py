@@ -8,7 +8,16 @@ import pytest
 
 from actors.runtime.images.manifest import Execution
 from actors.runtime.model.user_mapping import UserMapping
-from actors.runtime.oci.spec.build import BadContainer, Machine, Place, arguments, environment, resources, specification
+from actors.runtime.oci.spec.build import (
+    BadContainer,
+    Machine,
+    Place,
+    arguments,
+    environment,
+    exec_process,
+    resources,
+    specification,
+)
 from actors.runtime.oci.spec.mounts import (
     MOST_DECLARED,
     BadMount,
@@ -19,6 +28,7 @@ from actors.runtime.oci.spec.mounts import (
 from actors.runtime.oci.spec.security import CAPABILITIES, bounding_set, capabilities
 from actors.runtime.oci.spec.users import NoSuchUser, User, choose
 from actors.runtime.sandboxes import pause
+from actors.runtime.selinux.labels import Labels
 from proto.common.machine.mountinfo import Mount
 from proto.cri import api_pb2 as pb
 
@@ -323,11 +333,23 @@ def test_cgroup_path_has_the_drivers_syntax() -> None:
     assert found["linux"]["cgroupsPath"] == "kubepods-podx.slice:nodevisor:c1"
 
 
-def test_selinux_label_is_refused_where_it_would_be_ignored() -> None:
-    wanted = container(selinux_options=pb.SELinuxOption(level="s0"))
-    with pytest.raises(ValueError, match="SELinux labels: not supported"):
-        spec(wanted, Machine(unified=True, capabilities=(), selinux=True))
-    assert "selinuxLabel" not in spec(wanted)["process"]
+def test_selinux_labels_are_those_of_process_and_mounts() -> None:
+    labels = Labels("u:r:p:s0:c1,c2", "u:r:f:s0:c1,c2")
+    found = spec(container(), labels=labels)
+    assert (found["process"]["selinuxLabel"], found["linux"]["mountLabel"]) == labels
+    assert exec_process(found["process"], ["true"], tty=False)["selinuxLabel"] == labels.process
+
+
+def test_privileged_container_has_a_mount_label_only() -> None:
+    found = spec(container(privileged=True), labels=Labels("u:r:p:s0", "u:r:f:s0"))
+    assert "selinuxLabel" not in found["process"]
+    assert found["linux"]["mountLabel"] == "u:r:f:s0"
+
+
+def test_no_label_is_in_the_specification_without_selinux() -> None:
+    found = spec(container(selinux_options=pb.SELinuxOption(level="s0")))
+    assert "selinuxLabel" not in found["process"]
+    assert "mountLabel" not in found["linux"]
 
 
 def test_oom_score_is_raised_to_the_lowest_allowed() -> None:
