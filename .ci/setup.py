@@ -63,8 +63,8 @@ class CannotSetUp(Exception):
 
 def main(arguments: Sequence[str]) -> int:
     """Set up `run` or `dev`; the exit code."""
-    if sys.version_info < NEEDED:
-        print(too_old(sys.version_info[:2]), file=sys.stderr)
+    if sys.version_info < NEEDED or sys.maxsize < 1 << 32:
+        print(too_old(sys.version_info[:2]) if sys.version_info < NEEDED else too_narrow(), file=sys.stderr)
         return 1
     kind = arguments[0] if len(arguments) == 1 else ""
     if kind not in ("run", *GROUPS):
@@ -92,6 +92,14 @@ def too_old(version: Sequence[int]) -> str:
     better = [name for minor in range(19, 10, -1) if shutil.which(name := f"python3.{minor}")]
     how = f"run make PYTHON={better[0]}" if better else "install one, then name it: make PYTHON=python3.11"
     return f"cannot set up: {sys.executable} is Python {found}, and 3.11 or later is needed; {how}"
+
+
+def too_narrow() -> str:
+    """The message for a Python of 32 bits, for which the package index lacks packages and the agent is not made."""
+    return (
+        f"cannot set up: {sys.executable} is of 32 bits, and 64 are needed; install a 64-bit system "
+        "(Raspberry Pi OS (64-bit), Debian arm64 or amd64)"
+    )
 
 
 def is_ready(kind: str) -> bool:

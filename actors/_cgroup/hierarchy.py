@@ -64,6 +64,23 @@ def parse_mountinfo(table: bytes) -> Hierarchy:
     return Hierarchy(unified=False, mounts=v1 | {"": v2} if v2 else v1)
 
 
+NEEDED = ("cpu", "memory")
+"""Controllers that limits of pods need. A kernel may have none for memory: Raspberry Pi OS switches it off."""
+NEEDED_V1 = ("cpu", "cpuacct", "cpuset", "memory")
+"""The same of cgroup v1, where the kubelet asks for them (validateSystemRequirements of pkg/kubelet/cm)."""
+
+
+def missing_controllers(tree: Hierarchy) -> tuple[str, ...]:
+    """Return the controllers that pods need and this machine lacks; none where the kernel does not tell."""
+    if not tree.unified:
+        return tuple(name for name in NEEDED_V1 if name not in tree.mounts)
+    try:
+        has = Path(tree.mounts[""], "cgroup.controllers").read_text().split()
+    except OSError:
+        return ()
+    return tuple(name for name in NEEDED if name not in has)
+
+
 @functools.cache
 def huge_page_sizes(directory: str = HUGE_PAGES) -> tuple[str, ...]:
     """Return the machine's huge page sizes as CRI writes them (`2MB`, `1GB`), smallest first."""

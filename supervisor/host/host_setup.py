@@ -1,8 +1,8 @@
 """Sets up and checks process and host before the agent starts, as the kubelet does.
 
 Sets RLIMIT_NOFILE (maxOpenFiles), oom_score_adj and kernel settings (protectKernelDefaults). Checks swap (failSwapOn),
-the cgroup version (failCgroupV1) and reservations. Takes the lock file. `supervisor start` calls it; limits and lock
-survive its exec of the agent.
+the cgroup version (failCgroupV1), its controllers, and reservations. Takes the lock file. `supervisor start` calls it;
+limits and lock survive its exec of the agent.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import fcntl
 import logging
 import os
 import resource
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from proto.common import logs
@@ -128,6 +128,31 @@ def check_cgroup_version(refuse_v1: bool, root: str = CGROUP_ROOT) -> None:
             "unsupported and will be removed in a future release; move to cgroup v2, or set failCgroupV1: false"
         )
     log.info("cgroup v1 detected: Kubernetes is about to drop it; plan to migrate the machine to cgroup v2")
+
+
+def check_controllers(missing: Sequence[str]) -> None:
+    """Raise HostSetupError if the machine lacks cgroup controllers that limits of pods need, as the kubelet does."""
+    if not missing:
+        return
+    names = " ".join(missing)
+    how = ""
+    if "memory" in missing:
+        how = (
+            "add cgroup_enable=memory to the kernel's command line and restart the machine (Raspberry Pi OS, which "
+            "switches it off: /boot/firmware/cmdline.txt); or "
+        )
+    raise HostSetupError(
+        f"cannot start: system validation failed - Following Cgroup subsystem not mounted: [{names}]; {how}"
+        "run pods without cgroups of their own: cgroupsPerQOS: false, enforceNodeAllocatable: [none]"
+    )
+
+
+def check_word_size(bits: int) -> None:
+    """Raise HostSetupError in a Python of 32 bits: the numbers of system calls are those of 64-bit programs."""
+    if bits < 64:
+        raise HostSetupError(
+            f"cannot start: this Python is of {bits} bits, and 64 are needed; install a 64-bit system (arm64, amd64)"
+        )
 
 
 def check_reservations(reservations: Iterable[Mapping[str, str]], proc: str = PROC, cpus: int | None = None) -> None:

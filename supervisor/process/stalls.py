@@ -6,6 +6,7 @@ calls. The Python stacks show locks, which the kernel only shows as a futex.
 
 from __future__ import annotations
 
+import os
 import re
 from typing import NamedTuple
 
@@ -22,13 +23,42 @@ BUSY, STARVED = 0.5, 0.02
 SWAPPED = 0.5
 """Share of the memory in swap from which a page fault explains a stall."""
 
-FUTEX = (202, 98)
-READS = (0, 17, 45, 47, 7, 271, 23, 232, 281, 63, 207, 212, 73, 72, 22, 4096)
-WRITES = (1, 18, 20, 44, 46, 64, 66, 206, 211)
-POLLS = (232, 281, 22)
-DISK = (74, 75, 82, 83, 162, 277, 267)
-SLEEPS = (35, 230, 101, 115)
-"""Numbers of system calls, of x86-64 and then of arm64."""
+DISK_WAITS = ("jbd2", "io_schedule", "folio_wait", "xlog")
+"""Parts of the kernel's functions that wait for a disk."""
+
+
+class Calls(NamedTuple):
+    """Numbers of system calls. The same number is another call on another architecture: 202 is futex or accept."""
+
+    futex: frozenset[int]
+    polls: frozenset[int]
+    """Waits for events: they count as reads, too."""
+    reads: frozenset[int]
+    writes: frozenset[int]
+    disk: frozenset[int]
+    sleeps: frozenset[int]
+
+
+_X86_64 = Calls(
+    futex=frozenset((202, 449)),
+    polls=frozenset((232, 281, 441)),  # epoll_wait, epoll_pwait, epoll_pwait2
+    reads=frozenset((0, 17, 19, 45, 47, 299, 43, 288, 7, 271, 23, 270)),  # read to recvmmsg, accept, poll, select
+    writes=frozenset((1, 18, 20, 44, 46)),  # write, pwrite64, writev, sendto, sendmsg
+    disk=frozenset((74, 75, 82, 83, 162, 277, 306)),  # fsync, fdatasync, rename, mkdir, sync, sync_file_range, syncfs
+    sleeps=frozenset((35, 230)),  # nanosleep, clock_nanosleep
+)
+_AARCH64 = Calls(
+    futex=frozenset((98, 449)),
+    polls=frozenset((22, 441)),
+    reads=frozenset((63, 67, 65, 207, 212, 243, 202, 242, 73, 72)),
+    writes=frozenset((64, 68, 66, 206, 211)),
+    disk=frozenset((82, 83, 38, 34, 81, 84, 267)),  # renameat and mkdirat: it has neither rename nor mkdir
+    sleeps=frozenset((101, 115)),
+)
+_CALLS = {"x86_64": _X86_64, "aarch64": _AARCH64, "riscv64": _AARCH64}
+"""By the machine's name in uname(2). riscv64 has arm64's numbers, the kernel's generic ones."""
+_UNKNOWN = Calls(*[frozenset()] * 6)
+"""Of other machines: wchan still tells most."""
 
 ENDED = ("Z", "X", "x")
 """States in proc(5) of threads that run no more. faulthandler can crash a process whose other threads run."""
@@ -60,6 +90,12 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """The dumps of faulthandler."""
     answered: bool = False
     """Its I/O thread answered Dump."""
+    machine: str = ""
+    """The kernel's name of the architecture that the numbers of system calls are of; empty: this machine's."""
+
+    def calls(self) -> Calls:
+        """The numbers of system calls in the samples."""
+        return _CALLS.get(self.machine or os.uname().machine, _UNKNOWN)
 
 
 def name(seen: Seen) -> Stall:
@@ -123,20 +159,21 @@ def _uninterruptible(seen: Seen, thread: Thread, where: str) -> Stall:
     faulted = thread.faults > _before(seen, thread).faults or "fault" in thread.stack
     if faulted and seen.last.swapped_kib >= SWAPPED * memory > 0:
         return Stall("swapped-out", f"{where} waits for memory from swap: {seen.last.swapped_kib} KiB are there")
-    if thread.syscall in DISK or any(word in thread.wchan for word in ("jbd2", "io_schedule", "folio_wait", "xlog")):
+    if thread.syscall in seen.calls().disk or any(word in thread.wchan for word in DISK_WAITS):
         return Stall("slow-disk", f"{where} waits for a disk in {thread.wchan or 'the kernel'}")
     return Stall("uninterruptible", f"{where} is in an uninterruptible sleep in {thread.wchan or 'the kernel'}")
 
 
 def _in_call(seen: Seen, thread: Thread, running: Wait, where: str) -> Stall | None:
-    if thread.syscall in FUTEX or "futex" in thread.wchan:
+    calls = seen.calls()
+    if thread.syscall in calls.futex or "futex" in thread.wchan:
         return _at_futex(seen, running, where)
     on = seen.last.files.get(thread.argument, "")
-    if thread.syscall in SLEEPS:
+    if thread.syscall in calls.sleeps:
         return Stall("sleep", f"{where} sleeps")
-    if thread.syscall in READS or "read" in thread.wchan or "poll" in thread.wchan:
+    if thread.syscall in calls.reads | calls.polls or "read" in thread.wchan or "poll" in thread.wchan:
         return Stall("blocked-read", f"{where} waits for input{f' of {on}' if on else ''}")
-    if thread.syscall in WRITES or "write" in thread.wchan:
+    if thread.syscall in calls.writes or "write" in thread.wchan:
         return Stall("blocked-write", f"{where} waits to write{f' to {on}' if on else ''}")
     if "wait" in thread.wchan and "do_wait" in thread.wchan:
         return Stall("child-process", f"{where} waits for a child process to end")
@@ -173,7 +210,7 @@ def _in_futex(seen: Seen, ident: int) -> bool:
     """True when the kernel has that thread in a futex: the thread whose stack ends right below its pthread_t."""
     below = [one for one in seen.last.threads if 0 < one.stack_pointer <= ident < one.stack_pointer + _STACK_BYTES]
     nearest = max(below, key=lambda one: one.stack_pointer, default=None)
-    return nearest is not None and nearest.syscall in FUTEX
+    return nearest is not None and nearest.syscall in seen.calls().futex
 
 
 def _innermost(block: str) -> str:
@@ -219,14 +256,14 @@ def _leader(seen: Seen) -> Thread:
     """The thread that most likely leads the loop: the main thread, or the mailbox thread while the main one waits."""
     main, known = seen.last.threads[0], seen.table.mailbox_thread if seen.table is not None else 0
     mailbox = next((one for one in seen.last.threads if one.tid == known), None)
-    if mailbox is None or _polls(mailbox):
+    if mailbox is None or _polls(seen, mailbox):
         return main
-    waits = _polls(main) or main.syscall in FUTEX or "futex" in main.wchan
+    waits = _polls(seen, main) or main.syscall in seen.calls().futex or "futex" in main.wchan
     return mailbox if waits else main
 
 
-def _polls(thread: Thread) -> bool:
-    return thread.syscall in POLLS or "epoll" in thread.wchan or "ep_poll" in thread.wchan
+def _polls(seen: Seen, thread: Thread) -> bool:
+    return thread.syscall in seen.calls().polls or "epoll" in thread.wchan or "ep_poll" in thread.wchan
 
 
 def _where(seen: Seen, thread: Thread, running: Wait | None) -> str:

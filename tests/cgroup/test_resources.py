@@ -1,5 +1,6 @@
 """Limits as numbers, against what the kubelet asked of the runtime and wrote into cgroups."""
 
+from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -7,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from actors._cgroup.hierarchy import huge_page_sizes
 from actors._cgroup.quantities import totals
 from actors._cgroup.quantities.cri import linux_container_resources
 from actors._cgroup.quantities.resources import (
@@ -25,6 +27,7 @@ from actors._cgroup.quantities.resources import (
     weight_to_shares,
 )
 from actors._cgroup.quantities.swap import SwapRules
+from actors._host import machine
 from proto.agent.settings import Settings
 from proto.v1 import Pod
 
@@ -188,6 +191,32 @@ def test_huge_pages_a_pod_may_use() -> None:
     subject = pod(container(requests=requests, limits=requests), container("d"))
     assert pod_limits(subject, SETTINGS, page_sizes=("2MB", "1GB")).huge_pages == (("2MB", 64 << 20), ("1GB", 0))
     assert pod_limits(pod(container()), SETTINGS, page_sizes=("2MB",)).huge_pages == (("2MB", 0),)
+
+
+@pytest.mark.parametrize(
+    ("kib", "names", "sizes"),
+    [
+        ((2048, 1048576), ["1Gi", "2Mi"], ("2MB", "1GB")),
+        ((64, 2048, 32768, 1048576), ["1Gi", "32Mi", "2Mi", "64Ki"], ("64KB", "2MB", "32MB", "1GB")),  # arm64, 4 KiB
+        ((2048, 32768, 1048576), ["1Gi", "32Mi", "2Mi"], ("2MB", "32MB", "1GB")),  # arm64, 16 KiB
+        ((2048, 524288, 16777216), ["16Gi", "512Mi", "2Mi"], ("2MB", "512MB", "16GB")),  # arm64, 64 KiB
+    ],
+)
+def test_huge_page_sizes_have_the_names_of_api_and_kernel(
+    tmp_path: Path, kib: tuple[int, ...], names: list[str], sizes: tuple[str, ...]
+) -> None:
+    for size in kib:
+        (tmp_path / f"hugepages-{size}kB").mkdir()
+        (tmp_path / f"hugepages-{size}kB/nr_hugepages").write_text("3\n")
+    found = machine.huge_pages(str(tmp_path))
+    assert list(found) == [f"hugepages-{name}" for name in names]
+    assert list(found.values()) == [3 * size * 1024 for size in reversed(kib)]
+    assert huge_page_sizes(str(tmp_path)) == sizes
+    asked = {f"hugepages-{name}": name for name in names}
+    subject = pod(container(requests=asked, limits=asked))
+    assert pod_limits(subject, SETTINGS, page_sizes=sizes).huge_pages == tuple(
+        (name, size * 1024) for name, size in zip(sizes, kib, strict=True)
+    )
 
 
 def test_huge_pages_a_container_may_use() -> None:

@@ -226,6 +226,12 @@ def test_missing_or_old_python_is_reported(clone: Path, tmp_path: Path) -> None:
     assert "make PYTHON=" in line
 
 
+def test_python_of_32_bits_is_reported(clone: Path, tmp_path: Path) -> None:
+    (tmp_path / "sitecustomize.py").write_text("import sys; sys.maxsize = 2**31 - 1")
+    line = said_in_a_line(make(clone, command(PYTHONPATH=str(tmp_path))))
+    assert "is of 32 bits, and 64 are needed; install a 64-bit system" in line
+
+
 def test_set_up_parses_in_an_older_python() -> None:
     ast.parse((ROOT / ".ci" / "setup.py").read_text(), feature_version=(3, 8))
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from pathlib import Path
 
 from actors._host import interfaces, system
-from actors._host.machine import memory_capacity, swap_capacity
+from actors._host.files.listing import names
+from actors._host.machine import CPUS, memory_capacity, swap_capacity
 from actors._host.open_files import Counter
 from actors.stats import measure
 from actors.stats.pages.cadvisor import NO_COUNTERS, Device, Hardware, ProcessFigures
@@ -16,10 +18,13 @@ from proto.agent.settings import Settings
 from proto.common.machine import procfs
 from proto.node.stats import FsStats
 
+CPUINFO = "/proc/cpuinfo"
+_CPU = re.compile(r"cpu[0-9]{1,7}", re.ASCII)
+
 
 def hardware() -> Hardware:
     """For /metrics/cadvisor."""
-    cores, sockets = _topology()
+    cores, sockets = topology()
     return Hardware(
         boot_id=system.boot_id(),
         machine_id=system.machine_id(),
@@ -87,20 +92,39 @@ def _open_files_max(pid: int) -> int:
     return 0
 
 
-def _topology() -> tuple[int, int]:
-    """(cores, sockets); the count of CPUs and 1 where the kernel does not tell."""
+def topology(cpuinfo: str = CPUINFO, directory: str = CPUS) -> tuple[int, int]:
+    """(cores, sockets) as cAdvisor counts them (machine/machine.go).
+
+    The count of CPUs and 1 where the kernel does not tell. Only x86 has both in /proc/cpuinfo; other machines have them
+    in /sys.
+    """
     cores: set[tuple[str, str]] = set()
     package = ""
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
+        for line in Path(cpuinfo).read_text(errors="replace").splitlines():
             key, _, value = line.partition(":")
             if key.strip() == "physical id":
                 package = value.strip()
             elif key.strip() == "core id":
                 cores.add((package, value.strip()))
+    cores = cores or _cores_in_sysfs(directory)
     if not cores:
         return os.cpu_count() or 1, 1
     return len(cores), len({socket for socket, _ in cores})
+
+
+def _cores_in_sysfs(directory: str) -> set[tuple[str, str]]:
+    """(socket, core) of the CPUs; without a socket in a kernel that knows none. Empty without both."""
+    found = set()
+    for name in names(directory):
+        if _CPU.fullmatch(name):
+            place = Path(directory, name, "topology")
+            with contextlib.suppress(OSError):
+                core, package = (place / "core_id").read_text(), ""
+                with contextlib.suppress(OSError):
+                    package = (place / "physical_package_id").read_text()
+                found.add((package.strip(), core.strip()))
+    return found
 
 
 def _disk_counters() -> dict[tuple[int, int], tuple[str, tuple[int, ...]]]:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 import click
 import msgspec
 
+from actors._cgroup.hierarchy import hierarchy, missing_controllers
 from actors._host import other_agent, system
 from proto.agent import recording
 from proto.agent.settings import Settings
@@ -301,9 +302,12 @@ def set_up_host(plan: agent.Plan, effective: Effective, given: Given) -> agent.P
     if unprivileged.is_ordinary_user():
         log.log(logs.NOTICE, "%s", unprivileged.REMARK)
     try:
+        host_setup.check_word_size(sys.maxsize.bit_length() + 1)
         # Refused only when set explicitly: with the kubelet's default, the agent would not start on many machines.
         host_setup.check_swap(bool(config.fail_swap_on) and effective.source("failSwapOn") is not None)
         host_setup.check_cgroup_version(bool(config.fail_cgroup_v1) and effective.source("failCgroupV1") is not None)
+        if plan.settings.cgroups_per_qos:
+            host_setup.check_controllers(missing_controllers(hierarchy()))
         if plan.settings.system_reserved or plan.settings.kube_reserved:
             host_setup.check_reservations((plan.settings.system_reserved, plan.settings.kube_reserved))
         if tune:

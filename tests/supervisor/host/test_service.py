@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from actors._cgroup.hierarchy import Hierarchy, missing_controllers
 from proto.agent.supervisor import Exited, PeerState, PeerStates, Started
 from supervisor.core.service import AgentService
 from supervisor.health.notify import Notifier
@@ -91,6 +92,40 @@ def test_cgroup_v1_is_refused_with_fail_cgroup_v1(tmp_path: Path, unified: bool,
     else:
         with pytest.raises(HostSetupError, match="kubelet is configured to not run on a host using cgroup v1"):
             host_setup.check_cgroup_version(refuse, str(tmp_path))
+
+
+V1 = {"cpu": "/c", "cpuacct": "/c", "cpuset": "/s", "memory": "/m", "": "/u"}
+
+
+@pytest.mark.parametrize(
+    ("v1", "v2", "missing"),
+    [
+        ({}, "cpuset cpu io memory hugetlb pids rdma misc", ()),
+        ({}, "cpuset cpu io pids", ("memory",)),  # Raspberry Pi OS
+        ({}, "", ("cpu", "memory")),
+        ({}, None, ()),  # no cgroups are mounted: in a chroot
+        (V1, "", ()),
+        ({name: path for name, path in V1.items() if name != "memory"}, "", ("memory",)),
+    ],
+)
+def test_controllers_that_pods_need_are_looked_for(
+    tmp_path: Path, v1: dict[str, str], v2: str | None, missing: tuple[str, ...]
+) -> None:
+    if v2 is not None:
+        (tmp_path / "cgroup.controllers").write_text(v2 + "\n")
+    tree = Hierarchy(unified=not v1, mounts=v1 or {"": str(tmp_path)})
+    assert missing_controllers(tree) == missing
+    if missing:
+        with pytest.raises(HostSetupError, match=rf"subsystem not mounted: \[{' '.join(missing)}\]; .*memory"):
+            host_setup.check_controllers(missing)
+    else:
+        host_setup.check_controllers(missing)
+
+
+def test_python_of_32_bits_is_refused() -> None:
+    host_setup.check_word_size(64)
+    with pytest.raises(HostSetupError, match="this Python is of 32 bits, and 64 are needed"):
+        host_setup.check_word_size(32)
 
 
 @pytest.mark.parametrize(

@@ -14,9 +14,10 @@ TABLE = Table(name="volume", incarnation=1, pid=5, start_time=1, waits=(RUNS,))
 BEFORE = Thread(tid=7, state="S")
 
 
-def seen(thread: Thread, before: Thread = BEFORE, swapped_kib: int = 0) -> Seen:
+def seen(thread: Thread, before: Thread = BEFORE, swapped_kib: int = 0, machine: str = "x86_64") -> Seen:
     last = Sample(at=100.1, threads=(thread,), swapped_kib=swapped_kib, resident_kib=1000)
-    return Seen(first=Sample(at=100.0, threads=(before,)), last=last, table=TABLE, table_before=TABLE, answered=True)
+    first = Sample(at=100.0, threads=(before,))
+    return Seen(first=first, last=last, table=TABLE, table_before=TABLE, answered=True, machine=machine)
 
 
 @pytest.mark.parametrize(
@@ -42,3 +43,37 @@ def test_stall_is_named(found: Seen, kind: str) -> None:
 
 def test_handler_and_its_time_are_in_the_text() -> None:
     assert name(seen(Thread(tid=7, state="D", wchan="x"))).text.startswith("the handler of MountPod (for 10.1 s)")
+
+
+@pytest.mark.parametrize(
+    ("machine", "call", "number", "kind"),
+    [
+        ("x86_64", "futex", 202, "lock"),
+        ("aarch64", "futex", 98, "lock"),
+        ("riscv64", "futex", 98, "lock"),
+        ("x86_64", "accept", 43, "blocked-read"),
+        ("aarch64", "accept", 202, "blocked-read"),
+        ("x86_64", "flock", 73, "unknown"),
+        ("aarch64", "ppoll", 73, "blocked-read"),
+        ("x86_64", "fcntl", 72, "unknown"),
+        ("aarch64", "pselect6", 72, "blocked-read"),
+        ("x86_64", "epoll_wait", 232, "blocked-read"),
+        ("aarch64", "epoll_pwait", 22, "blocked-read"),
+        ("x86_64", "read", 0, "blocked-read"),
+        ("aarch64", "read", 63, "blocked-read"),
+        ("aarch64", "write", 64, "blocked-write"),
+        ("x86_64", "semget", 64, "unknown"),
+        ("x86_64", "nanosleep", 35, "sleep"),
+        ("aarch64", "unlinkat", 35, "unknown"),
+        ("aarch64", "clock_nanosleep", 115, "sleep"),
+        ("s390x", "anything", 202, "unknown"),
+    ],
+)
+def test_system_call_is_the_machines_own(machine: str, call: str, number: int, kind: str) -> None:
+    assert name(seen(Thread(tid=7, state="S", syscall=number), machine=machine)).kind == kind
+
+
+def test_disk_calls_are_the_machines_own() -> None:
+    stuck = [("x86_64", 74), ("aarch64", 82), ("aarch64", 267), ("aarch64", 74), ("x86_64", 267)]
+    kinds = [name(seen(Thread(tid=7, state="D", syscall=number), machine=machine)).kind for machine, number in stuck]
+    assert kinds == ["slow-disk"] * 3 + ["uninterruptible"] * 2
