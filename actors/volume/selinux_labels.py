@@ -39,7 +39,7 @@ class Labelled:
     by_mount: bool
     """Its CSIDriver has seLinuxMount."""
     supported: bool
-    """The access mode is one of those that are mounted with a label; else a conflict is no error."""
+    """Volumes of this access mode are mounted with a label; else a conflict is no error."""
 
     @property
     def plugin(self) -> str:

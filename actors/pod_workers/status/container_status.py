@@ -356,7 +356,7 @@ def _user(found: ContainerView) -> ContainerUser | None:
 def _stop_signal(found: ContainerView, container: Container) -> str | None:
     """The runtime's stop signal, only if the spec has one: defaults are not shown.
 
-    A runtime that tells none sends the image's signal, whatever the spec has (steps.container_start.check_stop_signal).
+    A runtime that tells none sends the image's signal (steps.container_start.check_stop_signal).
     """
     wanted = container.lifecycle.stop_signal if container.lifecycle is not None else None
     return (found.stop_signal or None) if wanted else None

@@ -40,7 +40,7 @@ class _Volume:
     label: str
     """Its pods' label, also where no mount has it because of the access mode."""
     users: dict[User, str] = field(default_factory=dict)
-    """NAMESPACE/NAME of the pods; empty for those that were found on disk.
+    """NAMESPACE/NAME of the pods; empty for a pod that was found on disk.
 
     A pod may have a volume under two names. An incomplete one on disk has a name that no volume of its pod has.
     """
