@@ -27,9 +27,11 @@ _NO_POLICY = "kernel"
 _MOST_CONTEXT_BYTES = 64 * 1024
 _PARTS = 3
 """User, role and type; the level comes after them where the policy has levels."""
-_PART = re.compile(r"[A-Za-z0-9_.]+")
+_PART = re.compile(r"[A-Za-z0-9_.-]+")
 _LEVEL = re.compile(r"[A-Za-z0-9_.,:-]+")
 """A level has sensitivities and categories, which a policy may rename."""
+_MOST_PART, _MOST_LEVEL = 256, 3072
+"""Characters. mount(2) takes a page of options; every second one of 1024 categories needs fewer."""
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,9 @@ def file_label(options: SELinuxOptions, selinux: SELinux) -> str:
     It is the runtime's default with the options' user and level; role and type are those of processes. Empty when it
     is not known: the options have no level, and the runtime chooses one, or no policy for containers is installed.
     """
-    for name, text, pattern in (("user", options.user, _PART), ("level", options.level, _LEVEL)):
-        if text and not pattern.fullmatch(text):
+    parts = ("user", options.user, _PART, _MOST_PART), ("level", options.level, _LEVEL, _MOST_LEVEL)
+    for name, text, pattern, most in parts:
+        if text and (len(text) > most or not pattern.fullmatch(text)):
             raise LabelError(f"failed to construct SELinux label from context: invalid {name} {text[:64]!r}")
     process, file = selinux.process.split(":", _PARTS), selinux.file.split(":", _PARTS)
     is_set = any((options.user, options.role, options.type, options.level))

@@ -354,6 +354,8 @@ class VolumeManager(Actor):
         try:
             await self.reconciler.remover.take_down(uid, pod)
         except RemovalFailed as failure:
+            if not pod.csi:  # another volume is left: no pod has to wait for it
+                self.reconciler.labels.drop(uid)
             raise Refused(FAILED_UNMOUNT, str(failure)) from None
         if not pod.on_disk:
             self.reconciler.in_use.drop(uid)

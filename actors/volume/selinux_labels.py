@@ -14,6 +14,7 @@ from actors.volume.steps.volumes import EmptyDir, Files, Local
 from proto.v1 import Pod, SELinuxOptions, Volume
 from proto.v1.volumes.volume import VOLUME_SOURCES
 
+_MOST_SHOWN = 10
 _MODES = (
     ("ReadWriteMany", "RWX"),
     ("ReadOnlyMany", "ROX"),
@@ -70,7 +71,8 @@ def mount_label(pod: Pod, volume: str, selinux: SELinux) -> str:
     """The label for all files of the volume; empty when the runtime is to label them. Raises LabelError."""
     labels = sorted({file_label(options, selinux) for options in contexts(pod, volume)})
     if len(labels) > 1:
-        raise SeveralLabels(f"multiple SELinux labels found: {','.join(labels)}")
+        more = ",..." if len(labels) > _MOST_SHOWN else ""
+        raise SeveralLabels(f"multiple SELinux labels found: {','.join(labels[:_MOST_SHOWN])}{more}")
     security = pod.spec.security_context
     recursive = security is not None and security.se_linux_change_policy == "Recursive"
     return labels[0] if labels and not recursive else ""

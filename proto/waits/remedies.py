@@ -72,6 +72,10 @@ _ERRORS = (
         r"conflicting SELinux labels of volume",
         "give the pods that use the volume the same seLinuxOptions, or each of them seLinuxChangePolicy: Recursive",
     ),
+    (
+        r"already mounted to a different pod with a different SELinux label",
+        "end the volume's other pods on this node, or give each of them seLinuxChangePolicy: Recursive",
+    ),
     (r"multiple SELinux labels found", "give the containers that mount the volume the same seLinuxOptions"),
     (r"construct SELinux label", "correct the user and the level of the pod's seLinuxOptions"),
     (r"seccomp", "put the profile there, or correct the pod's seccompProfile"),

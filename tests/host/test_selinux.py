@@ -68,6 +68,7 @@ def test_this_machine_can_be_read() -> None:
     [
         ({"level": "s0:c1,c2"}, "system_u:object_r:container_file_t:s0:c1,c2"),
         ({"level": "s0:c1", "user": "u", "role": "r", "type": "spc_t"}, "u:object_r:container_file_t:s0:c1"),
+        ({"level": "s0:c1", "user": "my-user_u"}, "my-user_u:object_r:container_file_t:s0:c1"),
         ({"type": "spc_t"}, ""),
         ({}, ""),
     ],
@@ -86,7 +87,17 @@ def test_policy_without_levels_needs_none() -> None:
     assert selinux.file_label(SELinuxOptions(type="t"), known) == "system_u:object_r:container_file_t"
 
 
-@pytest.mark.parametrize("options", [{"level": 's0",nodev="'}, {"level": "s0\n"}, {"level": "s0", "user": "a:b"}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"level": 's0",nodev="'},
+        {"level": "s0\n"},
+        {"level": "s0", "user": "a:b"},
+        {"level": "s0:" + "c1," * 300_000},
+        {"level": "s0", "user": "u" * 5000},
+    ],
+    ids=["quotes", "line", "part", "long level", "long user"],
+)
 def test_options_that_would_add_mount_options_are_refused(options: dict[str, str]) -> None:
     with pytest.raises(LabelError, match="failed to construct SELinux label"):
         selinux.file_label(SELinuxOptions(**options), CONTAINERS)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from msgspec.structs import replace
 from actors._host.files.mounts import mounts_under
 from actors.volume.csi import disk
 from actors.volume.steps import places
+from actors.volume.steps.places import EMPTY_DIR
 from proto.pods.events import RecordEvent
 from proto.pods.objects import ApiObject, GetObjects, Objects
 from proto.pods.pod_workers import VolumesMounted
@@ -143,7 +145,7 @@ def test_next_pod_gets_the_volume_staged_anew_with_its_label(actor: ActorProcess
     other = MountPod(pod=labelled(B, claim("once"), uid="other"))
     words = f'conflicting SELinux labels of volume pv-once: "{LABEL_A}" and "{LABEL_B}"; pod default/p uses it'
     assert words in refused(actor, other)
-    told = actor.peers["events"].of(RecordEvent)[-1]
+    told = wait_for(lambda: actor.peers["events"].of(RecordEvent), 20, "the event about the conflict")[-1]
     assert (told.reason, told.message) == (
         "FailedMount",
         "Unable to attach or mount volumes: unmounted volumes=[v], unattached volumes=[], "
@@ -192,6 +194,45 @@ def test_label_of_a_mounted_volume_is_known_after_a_kill(actor: ActorProcess, dr
     retry_forbidden(actor, UnmountPod(pod_uid=UID))
     retry_forbidden(actor, MountPod(pod=other))
     retry_forbidden(actor, UnmountPod(pod_uid="other"))
+
+
+@pytest.mark.parametrize("actor", [{"selinux_mount": True}], indirect=True)
+@pytest.mark.needs("mounts")
+def test_labels_of_before_a_reboot_do_not_hold(actor: ActorProcess, driver: Driver) -> None:
+    """The policy's label has changed, so neither pod may wait for the other one to leave the volume."""
+    pods = [MountPod(pod=labelled(A, claim("many"), uid=uid)) for uid in (UID, "other")]
+    for one in pods:
+        retry_forbidden(actor, one)
+    actor.kill()
+    for mount in reversed(mounts_under(actor.dir)):
+        subprocess.run(["umount", mount.mount_point], check=True)
+    actor.prelude = QUICK + ON.replace("container_file_t", "svirt_sandbox_file_t")
+    actor.start()
+    registered(actor, driver)
+    for one in pods:
+        retry_forbidden(actor, one)
+    new = LABEL_A.replace("container_file_t", "svirt_sandbox_file_t")
+    assert flags(driver, "NodeStageVolume") == [[f'context="{label}"'] for label in (LABEL_A, new)]
+    for uid in (UID, "other"):
+        retry_forbidden(actor, UnmountPod(pod_uid=uid))
+
+
+@pytest.mark.parametrize("actor", [{"selinux_mount": True}], indirect=True)
+@pytest.mark.needs("mounts")
+def test_label_is_free_though_another_volume_is_left(actor: ActorProcess, driver: Driver) -> None:
+    retry_forbidden(actor, MountPod(pod=labelled(A, claim("many"), empty("e"))))
+    other = MountPod(pod=labelled(B, claim("many"), uid="other"))
+    assert "conflicting SELinux labels" in refused(actor, other)
+    plugin = Path(actor.settings.root_dir, "pods", UID, "volumes", EMPTY_DIR)
+    aside = plugin.rename(Path(actor.dir, "aside"))
+    plugin.touch()
+    assert "not a directory" in refused(actor, UnmountPod(pod_uid=UID))
+    wait_for(lambda: actor.peers["pod_workers"].of(VolumesMounted), 30, "the waiting pod's volume is mounted")
+    assert flags(driver, "NodePublishVolume")[-1] == [f'context="{LABEL_B}"']
+    plugin.unlink()
+    aside.rename(plugin)
+    for uid in (UID, "other"):
+        retry_forbidden(actor, UnmountPod(pod_uid=uid))
 
 
 @pytest.mark.parametrize("actor", [{"prelude": QUICK + ON + SECLABEL}], indirect=True)

@@ -13,6 +13,8 @@ import os
 import time
 from contextlib import suppress
 
+from msgspec.structs import replace
+
 from actors.volume.csi import disk, policy, raw_block, requests, staged
 from actors.volume.csi.driver import CallFailed, Plugin, connected
 from actors.volume.csi.requests import Mark
@@ -42,13 +44,14 @@ def _mount(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> Grown:
     place = places.csi_volume_dir(root, volume.uid, volume.spec_name)
     target = f"{place}/mount"
     capabilities = _capabilities(root, step, plugin)
-    capability = requests.capability(step, capabilities)
     staging = ""
     new = not os.path.exists(f"{place}/{disk.DATA}")
     stages = not step.ephemeral and "STAGE_UNSTAGE_VOLUME" in capabilities
     if stages and step.secrets.stage_error and not disk.is_staged(root, volume):
         raise VolumeError(step.secrets.stage_error, MOUNT_DEVICE_FAILED)
     disk.check_record(place, volume)
+    step = _with_label_of_mount(root, step, place)
+    capability = requests.capability(step, capabilities)
     if stages:
         _leave_other_label(root, step, plugin, mark)
     disk.write_data(place, policy.volume_data(step))
@@ -96,8 +99,21 @@ def _after_failure(error: CallFailed, place: str, staging: str, *, keep: bool) -
             os.rmdir(f"{place}/mount")
 
 
+def _with_label_of_mount(root: str, step: CsiMount, place: str) -> CsiMount:
+    """The step with the SELinux label of the pod's mount, if that is there: containers may use it.
+
+    An actor that could not read the disk at its start does not know the label.
+    """
+    label = disk.label_of(place)
+    if label == step.selinux_label or not disk.is_ready(root, step.volume):
+        return step
+    if label is None:
+        label = disk.label_of(places.csi_staging_dir(root, step.volume.driver, step.volume.handle))
+    return replace(step, selinux_label=step.selinux_label if label is None else label)
+
+
 def _leave_other_label(root: str, step: CsiMount, plugin: Plugin, mark: Mark) -> None:
-    """Unstage a volume that is or may be staged with another SELinux label. Raises VolumeError if a pod has it.
+    """Unstage a volume that is or may be staged with another SELinux label. Raises VolumeError if a pod has it mounted.
 
     A mount has its label as long as it is there (the kubelet's UnmountDevice before the next MountDevice).
     """
@@ -107,12 +123,16 @@ def _leave_other_label(root: str, step: CsiMount, plugin: Plugin, mark: Mark) ->
     if label == step.selinux_label or (label is None and not step.selinux_label):
         return
     one = Staged(volume.driver, volume.handle)
-    if not staged.unused(root, [one], mark, but=volume):
+    if disk.is_ready(root, volume):
+        return  # only its record is damaged
+    if staged.is_mounted_elsewhere(root, volume, mark):
         raise VolumeError(policy.other_label_message(volume), MOUNT_DEVICE_FAILED)
-    target = f"{places.csi_volume_dir(root, volume.uid, volume.spec_name)}/mount"
     try:
-        if disk.is_mount(target):  # a kill came between its publication and its mark
-            requests.unpublish(plugin, volume, target)
+        for user in (volume, *disk.users(root, volume)):
+            target = disk.mount_point(root, user)
+            # A kill came between a publication and its mark, or a call has not answered.
+            if os.path.exists(f"{os.path.dirname(target)}/{disk.DATA}"):
+                requests.unpublish(plugin, user, target)
         requests.unstage(plugin, one, staged.path_of(root, one))
         disk.remove_place(place, "globalmount")
     except VolumeError as error:

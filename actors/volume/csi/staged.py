@@ -102,10 +102,8 @@ def _read(place: str, device: str) -> Staged | None:
     return Staged(driver, handle, device)
 
 
-def unused(
-    root: str, asked: Iterable[Staged], mark: Mark = lambda: None, but: Volume | None = None
-) -> tuple[Staged, ...]:
-    """The volumes of `asked` that no pod has or may have, except the pod of `but`. Raises OSError.
+def unused(root: str, asked: Iterable[Staged], mark: Mark = lambda: None) -> tuple[Staged, ...]:
+    """The volumes of `asked` that no pod has or may have. Raises OSError.
 
     A mounted volume whose record is unreadable is a staged one on the same device. If there is none, it may be any
     staged volume: a driver may publish another file system than it has staged.
@@ -116,7 +114,7 @@ def unused(
     for uid in names(paths.pods_dir(root)):
         mark()
         volumes, more = disk.look(root, uid)
-        used.update((one.driver, one.handle) for one in volumes if not (but and _is_same(one, but)))
+        used.update((one.driver, one.handle) for one in volumes)
         unreadable += [one for one in more if not one.block]  # pods of a device have a file each, see below
     may_be = _on_same_device(root, unreadable, asked, mark) if unreadable else set()
     return tuple(
@@ -128,8 +126,19 @@ def unused(
     )
 
 
-def _is_same(one: Volume, other: Volume) -> bool:
-    return (one.uid, one.spec_name) == (other.uid, other.spec_name)
+def is_mounted_elsewhere(root: str, volume: Volume, mark: Mark) -> bool:
+    """True when the staged volume is mounted for another pod, or may be, by an unreadable record. Raises OSError.
+
+    Records outlive a reboot, which ends all mounts. So a record alone is not enough.
+    """
+    own = disk.mount_point(root, volume)
+    doubts: list[disk.Unreadable] = []
+    for uid in names(paths.pods_dir(root)):
+        mark()
+        doubts += [one for one in disk.look(root, uid)[1] if not one.block and one.mount != own]
+    if any(disk.is_mount(disk.mount_point(root, one)) for one in disk.users(root, volume)):
+        return True
+    return bool(doubts and _on_same_device(root, doubts, (Staged(volume.driver, volume.handle),), mark))
 
 
 def _on_same_device(root: str, doubts: list[disk.Unreadable], asked: tuple[Staged, ...], mark: Mark) -> set[Staged]:

@@ -71,7 +71,11 @@ class Labels:
 
     def admit(self, pod: Pod, one: Volume, claimed: Claimed | None, context: Context) -> str:
         """The label to mount the volume with; empty for none. Raises CannotMount while other pods use another one."""
-        key = mounted_volume(pod, one, claimed) if self._selinux.enabled else None
+        if not self._selinux.enabled:
+            return ""
+        user = (pod.metadata.uid, one.name)
+        key = mounted_volume(pod, one, claimed)
+        self._release(lambda other, at: other == user and at != key)  # its claim is bound to another volume now
         if key is None:
             return ""
         volume = Labelled(
@@ -81,7 +85,6 @@ class Labels:
             by_mount=mounts_by_label(key[0], context),
             supported=claimed is not None and (self._every_mode or claimed.exclusive),
         )
-        user = (pod.metadata.uid, one.name)
         label = self._label(pod, one.name, volume) if volume.by_mount else ""
         self._use(user, pod, volume, label)
         self._mounted[user] = label if volume.supported else ""
@@ -131,10 +134,13 @@ class Labels:
     def drop(self, uid: str) -> None:
         """Forget a pod whose volumes have gone. Pods that wait for a volume that is free now are tried at once."""
         self._mounted = {user: label for user, label in self._mounted.items() if user[0] != uid}
+        self._release(lambda user, _: user[0] == uid)
+
+    def _release(self, is_gone: Callable[[User, Key], bool]) -> None:
         freed: set[User] = set()
         for key, volume in list(self._volumes.items()):
-            volume.users = {user: pod for user, pod in volume.users.items() if user[0] != uid}
-            volume.waiting = {user for user in volume.waiting if user[0] != uid}
+            volume.users = {user: pod for user, pod in volume.users.items() if not is_gone(user, key)}
+            volume.waiting = {user for user in volume.waiting if not is_gone(user, key)}
             if not volume.users:
                 freed |= volume.waiting
                 del self._volumes[key]

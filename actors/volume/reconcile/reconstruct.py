@@ -96,16 +96,19 @@ def _name_in_pod(pod_dir: str, directory: str) -> str:
 
 
 def find_labels(root: str) -> dict[tuple[str, str], tuple[tuple[str, str], str]]:
-    """(driver, handle) and SELinux label of each CSI volume that pods have or may have, by UID and name in the pod.
+    """(driver, handle) and SELinux label of each CSI volume that pods have mounted, by UID and name in the pod.
 
-    A volume that is not completely set up has a name that no volume has.
+    A volume that is not completely set up has a name that no volume has. After a reboot nothing is mounted, and no
+    label of before holds: what the pods want may have changed with a setting, a CSIDriver or the policy.
     """
     found = {}
-    for uid in _names(paths.pods_dir(root)):
+    top = os.path.realpath(paths.pods_dir(root))
+    table = {mount.mount_point for mount in mounts.mounts_under(top)}
+    for uid in _names(top):
         for one in disk.look(root, uid)[0]:
-            if one.block:
-                continue
             place = csi_volume_dir(root, uid, one.spec_name)
+            if one.block or f"{os.path.realpath(place)}/mount" not in table:
+                continue
             name = f"{one.spec_name} on disk"
             with suppress(OSError):
                 name = _name_in_pod(paths.pod_dir(root, uid), one.spec_name)

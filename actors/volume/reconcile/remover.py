@@ -73,6 +73,7 @@ class Remover:
         finally:
             self._unstaging.look()
         pod.forget_published()
+        pod.csi = False
 
     async def _remove(self, uid: str, pod: PodVolumes) -> None:
         more = True

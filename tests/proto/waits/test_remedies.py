@@ -54,6 +54,10 @@ def link(kind: Any = "retry", what: str = "", error: str = "", **more: Any) -> L
         (link(error="container has runAsNonRoot and image will run as root"), "give the container another runAsUser"),
         (link(error="driver name x not found in the list of registered CSI drivers"), "install this CSI driver"),
         (link(error="missing value for GONE"), "define this variable"),
+        (
+            link(error="it is already mounted to a different pod with a different SELinux label"),
+            "end the volume's other pods on this node",
+        ),
         (link(error="mount: unknown filesystem type 'nfs'."), "install this file system's tools"),
         (link(error="cannot set sysctl net.x to 'y'"), "correct the pod's sysctls"),
         (link(error="unable to start container process: write /proc/sys/net/x: invalid"), "correct the pod's sysctls"),

@@ -7,9 +7,12 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from actors._host.files.mounts import mounts_under
+from actors.volume.csi import operations
 from actors.volume.reconcile import reconstruct
+from actors.volume.steps.csi import CsiMount, CsiUnmount, CsiUnstage, Staged, Volume
 from proto.pods.volume import MountPod, UnmountPod
 from tests.harness import ActorProcess
 from tests.volume.csi.csi_driver import Driver, bound
@@ -57,6 +60,33 @@ def test_raw_device_is_published_anew_after_a_reboot(root: str, plugin: Driver, 
         assert plugin.names().count("NodeStageVolume") == plugin.names().count("NodePublishVolume") == 2
         assert list(reconstruct.find_volumes(root)["uid-1"]) == ["v"]
         unmount(root, plugin)
+
+
+@pytest.mark.parametrize("label", ["", "u:r:t:s0:c2"])
+@pytest.mark.needs("mounts")
+def test_pods_of_one_volume_get_another_label_after_a_reboot(root: str, plugin: Driver, label: str) -> None:
+    """SELinux, the feature gate, the CSIDriver or the policy may have changed. Records of both pods are left."""
+    pods = Volume("uid-1", "pv-1", "csi.test", "vol-1"), Volume("uid-2", "pv-1", "csi.test", "vol-1")
+    steps = [CsiMount(one, "v", plugin.socket, "node", selinux_label="u:r:t:s0:c1") for one in pods]
+    for step in steps:
+        operations.mount(root, step, lambda _=0: None)
+    key = "csi.test", "vol-1"
+    assert reconstruct.find_labels(root) == {(one.uid, "v"): (key, "u:r:t:s0:c1") for one in pods}
+    reboot(root)
+    assert reconstruct.find_labels(root) == {}
+    before = len(plugin.names())
+    for step in steps:
+        operations.mount(root, replace(step, selinux_label=label), lambda _=0: None)
+    publish = "NodePublishVolume"
+    assert plugin.names()[before:] == [
+        *("NodeUnpublishVolume", "NodeUnpublishVolume", "NodeUnstageVolume"),
+        *("NodeStageVolume", publish, publish),
+    ]
+    wanted = [[f'context="{label}"']] if label else [[]]
+    assert [list(one.volume_capability.mount.mount_flags) for one in plugin.of(publish)[2:]] == wanted * 2
+    for one in pods:
+        operations.unmount(root, CsiUnmount(one, plugin.socket), lambda _=0: None)
+    operations.unstage(root, CsiUnstage(Staged(*key), plugin.socket), lambda _=0: None)
 
 
 UNREADABLE = """

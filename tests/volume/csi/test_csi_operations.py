@@ -181,6 +181,31 @@ def test_own_incomplete_volume_is_mounted_anew_with_its_label(root: str, plugin:
     assert everything(root) == []
 
 
+@pytest.mark.parametrize("damaged", [False, True])
+@pytest.mark.needs("mounts")
+def test_mount_that_a_pod_may_use_keeps_its_label(root: str, plugin: Driver, damaged: bool) -> None:
+    """An actor that cannot read the disk at its start takes the volume for unmounted, and a setting has changed."""
+    target = mount(root, plugin, selinux_label="u:r:t:s0:c1")
+    place = target.parent
+    if damaged:
+        (place / disk.DATA).write_text("{")
+    mount(root, plugin, selinux_label="u:r:t:s0:c2")
+    assert plugin.names() == ["NodeStageVolume", "NodePublishVolume", "NodePublishVolume"]
+    flags = plugin.of("NodePublishVolume")[-1].volume_capability.mount.mount_flags
+    assert list(flags) == ['context="u:r:t:s0:c1"']
+    assert disk.label_of(str(place)) == "u:r:t:s0:c1"
+    unmount(root, plugin)
+
+
+@pytest.mark.needs("mounts")
+def test_damaged_staging_record_does_not_hold_up_its_own_pod(root: str, plugin: Driver) -> None:
+    mount(root, plugin, selinux_label="u:r:t:s0:c1")
+    Path(places.csi_staging_dir(root, "csi.test", "vol-1"), disk.DATA).write_text("{")
+    mount(root, plugin, selinux_label="u:r:t:s0:c1")
+    assert plugin.names() == ["NodeStageVolume", "NodePublishVolume", "NodePublishVolume"]
+    unmount(root, plugin)
+
+
 @pytest.mark.needs("mounts")
 def test_damaged_staging_record_gets_the_label_back(root: str, plugin: Driver) -> None:
     mount(root, plugin, selinux_label="u:r:t:s0:c1")

@@ -135,6 +135,13 @@ def test_pod_with_several_labels_waits_only_if_the_mode_counts() -> None:
     assert metrics.SELINUX_POD_WARNINGS.take() == {("RWX",): (1.0,)}
 
 
+def test_message_about_many_labels_is_short() -> None:
+    levels = tuple(f"s0:c{number}" for number in range(500))
+    with pytest.raises(LabelError) as caught:
+        selinux_labels.mount_label(pod(A, levels=levels), "v", ON)
+    assert len(str(caught.value)) < 1000
+
+
 def test_options_without_a_label_are_an_error_of_the_container() -> None:
     with pytest.raises(CannotMount, match="failed to construct SELinux label"):
         Subject().admit(pod('s0"'))
@@ -167,6 +174,18 @@ def test_pod_that_stops_waiting_is_not_tried_again() -> None:
     subject.labels.drop("b")
     subject.labels.drop("a")
     assert subject.freed == []
+
+
+def test_claim_that_is_bound_anew_leaves_the_volume_of_before() -> None:
+    subject = Subject()
+    subject.admit(pod(A))
+    with pytest.raises(CannotMount):
+        subject.admit(pod(B, uid="b"))
+    one = pod(A)
+    other = claimed("ReadWriteOncePod", csi={"driver": KEY[0], "volumeHandle": "vol-2"})
+    subject.labels.admit(one, one.spec.volumes[0], other, context())
+    assert subject.freed == [("b", "v")]
+    assert subject.admit(pod(B, uid="b")) == f"{FILE}:c3,c4"
 
 
 def test_pods_with_one_label_share_a_volume() -> None:
