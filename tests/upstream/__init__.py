@@ -4,4 +4,5 @@
 image is pulled: `images` makes stand-ins of the images that the specs name. `specs` selects them, with reasons.
 It needs port 10250, so it does not run beside a kubelet. Its specs make loop devices and mounts below /tmp.
 Specs of hostPath volumes leave small directories in /tmp: `provisioning-N`, `sub-path`.
+`node` is another suite of upstream, which runs in a machine of its own.
 """

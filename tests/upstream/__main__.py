@@ -1,4 +1,7 @@
-"""`make test-upstream`: `python -m tests.upstream [--runtime embedded] [--focus REGEX] [--report DIR]`."""
+"""`make test-upstream`: `python -m tests.upstream [--runtime embedded] [--focus REGEX] [--report DIR]`.
+
+With `--suite node` it runs upstream's suite of one node (tests/upstream/node) instead.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +26,9 @@ from tests.containerd.machine import CannotBuild
 from tests.controlplane import ControlPlane
 from tests.controlplane.binaries import CACHE, own_kubectl
 from tests.harness import wait_for
-from tests.upstream import specs
+from tests.upstream import node, specs
 from tests.upstream.images import PROGRAMS, curl, images
+from tests.upstream.node.machine import run_of_node
 from tests.upstream.report import read
 
 BUILD = Path(__file__).resolve().parents[2] / ".ci/kubernetes"
@@ -42,17 +46,33 @@ BINDING = {
 def main() -> int:
     """1 when a spec has failed or none has run."""
     options = _parser().parse_args()
+    of_node = options.suite == "node"
     try:
         curl()
     except CannotBuild as error:  # before the build, which takes ten minutes
         print(error, file=sys.stderr)
         return 1
-    if missing := [program for program in PROGRAMS if not (CACHE / program).exists()]:
+    programs = (*PROGRAMS, *node.PROGRAMS) if of_node else PROGRAMS
+    if missing := [program for program in programs if not (CACHE / program).exists()]:
         subprocess.run([BUILD, *missing], check=True)
     report: Path = options.report or Path(tempfile.mkdtemp(prefix="nv-upstream-"))
     report.mkdir(parents=True, exist_ok=True)
-    for older in report.glob("junit_*.xml"):  # it would count as this run's
+    for older in report.rglob("junit_*.xml"):  # it would count as this run's
         older.unlink()
+    if of_node:
+        print(f"Running; output: {report}/output", flush=True)
+        run_of_node(report, options.focus, options.skip)
+    else:
+        _run_on_cluster(options, report)
+    found = read(report)
+    for name, text in sorted(found.failures.items()):
+        print(f"FAILED {name}: {text}")
+    print(f"The suite's output, JUnit files and the agent's log: {report}")
+    print(f"{found.passed} passed, {len(found.failures)} failed")
+    return int(bool(found.failures) or not found.passed)
+
+
+def _run_on_cluster(options: argparse.Namespace, report: Path) -> None:
     with ControlPlane(controllers=True) as plane:
         plane.call("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", BINDING)
         start = _on_embedded if options.runtime == "embedded" else _on_containerd
@@ -62,21 +82,14 @@ def main() -> int:
                 _run(plane, options, report)
             finally:
                 shutil.copy(agent.log, report / "agent.log")
-    found = read(report)
-    for name, text in sorted(found.failures.items()):
-        print(f"FAILED {name}: {text}")
-    print(f"The suite's output, JUnit files and the agent's log: {report}")
-    print(f"{found.passed} passed, {len(found.failures)} failed")
-    return int(bool(found.failures) or not found.passed)
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m tests.upstream", description="run upstream's specs on an agent")
+    parser.add_argument("--suite", choices=("e2e", "node"), default="e2e", help="node: test/e2e_node, on containerd")
     parser.add_argument("--runtime", choices=("containerd", "embedded"), default="containerd")
-    parser.add_argument(
-        "--focus", default=specs.focus(), help="regular expression of Go; default: see tests/upstream/specs.py"
-    )
-    parser.add_argument("--skip", default=specs.skip(), help="the same of those to leave out")
+    parser.add_argument("--focus", help="regular expression of Go; default: see specs.py of the suite")
+    parser.add_argument("--skip", help="the same of those to leave out")
     parser.add_argument("--nodes", type=int, default=6, help="specs side by side")
     parser.add_argument("--report", type=Path, help="directory for the results; default: a new one in /tmp")
     return parser
@@ -85,8 +98,8 @@ def _parser() -> argparse.ArgumentParser:
 def _run(plane: ControlPlane, options: argparse.Namespace, report: Path) -> None:
     """Run the suite. Its output and its JUnit files go to the report directory."""
     command = [
-        CACHE / "ginkgo", f"-nodes={options.nodes}", "-noColor", f"-focus={options.focus}", f"-skip={options.skip}",
-        CACHE / "e2e.test", "--",
+        CACHE / "ginkgo", f"-nodes={options.nodes}", "-noColor", f"-focus={options.focus or specs.focus()}",
+        f"-skip={options.skip or specs.skip()}", CACHE / "e2e.test", "--",
         f"--kubeconfig={plane.admin}", f"--kubectl-path={own_kubectl()}", f"--report-dir={report}",
         "--provider=skeleton", "--num-nodes=1", "--allowed-not-ready-nodes=0", "--minStartupPods=0",
         "--disable-log-dump", "--container-runtime=remote",

@@ -31,7 +31,7 @@ def images() -> list[Image]:
         Image(f"{_LIBRARY}/busybox:1.29"),
         Image("k8s.gcr.io/build-image/debian-iptables:buster-v1.3.0"),
         Image(f"{_OLDER}/nonroot:1.0", user="1234"),
-        Image(f"{_OLDER}/ipc-utils:1.0", tools=True),
+        Image(f"{_OLDER}/ipc-utils:1.0", tools=True, programs={"ipcs": Path("/usr/bin/ipcs")}),
         Image(f"{_OLDER}/nonewprivs:1.0", cmd=("/nnp",), setuid={"/nnp": (CACHE / "nonewprivs").read_bytes()}),
         *_web_servers(),
     ]

@@ -20,9 +20,9 @@ class Report:
 
 
 def read(directory: Path) -> Report:
-    """Of all `junit_*.xml` in it, one for each ginkgo process."""
+    """Of all `junit_*.xml` in it and below, one for each ginkgo process."""
     passed, failures = 0, {}
-    for path in sorted(directory.glob("junit_*.xml")):
+    for path in sorted(directory.rglob("junit_*.xml")):
         for case in ElementTree.parse(path).iter("testcase"):
             failure = case.find("failure")
             if failure is not None:

@@ -14,7 +14,8 @@ FAILED = """<testsuite><testcase name="three"/>
 
 def test_results_of_all_processes_are_added_up(tmp_path: Path) -> None:
     (tmp_path / "junit_01.xml").write_text(PASSED_AND_SKIPPED)
-    (tmp_path / "junit_02.xml").write_text(FAILED)
+    (tmp_path / "alone").mkdir()
+    (tmp_path / "alone/junit_01.xml").write_text(FAILED)
     found = read(tmp_path)
     assert found.passed == 3
     assert found.failures == {"bad": "pod not ready"}
