@@ -317,24 +317,28 @@ class SavedWrite(msgspec.Struct, frozen=True):
     """Digest of the server's answer."""
     at: float
     """Unix seconds."""
+    agent: str = ""
+    """The run of the agent (system.agent_id)."""
 
 
-def saved(write: WrittenStatus, now: float) -> SavedWrite:
-    """The checkpoint of a write at `now`, Unix seconds."""
-    return SavedWrite(_digest(_without_heartbeats(write.sent)), _digest(_our_fields(write.stored, write.sent)), now)
+def saved(write: WrittenStatus, now: float, agent: str) -> SavedWrite:
+    """The checkpoint of a write at `now`, Unix seconds, by this run of the agent."""
+    sent, stored = _digest(_without_heartbeats(write.sent)), _digest(_our_fields(write.stored, write.sent))
+    return SavedWrite(sent, stored, now, agent)
 
 
 def restored(
-    write: SavedWrite | None, wanted: Object, stored: Object, now: float, monotonic: float
+    write: SavedWrite | None, wanted: Object, stored: Object, now: float, monotonic: float, agent: str
 ) -> WrittenStatus | None:
     """The write of an earlier incarnation; None when the wanted or the stored status differs from it.
 
-    Without it each restart of the actor would write a status in which nothing has changed. Times: `now` is Unix.
+    Without it each restart of the actor would write a status in which nothing has changed. A new run of the agent
+    writes once, as the kubelet at its start: clients wait for the heartbeats. Times: `now` is Unix.
     """
     if write is None or write.at > now:
         return None
     found = WrittenStatus(wanted, stored, monotonic - (now - write.at))
-    return found if saved(found, write.at) == write else None
+    return found if saved(found, write.at, agent) == write else None
 
 
 def _digest(status: Object) -> str:

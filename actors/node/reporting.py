@@ -23,6 +23,7 @@ from actors._host.files import paths
 from actors._host.files.checkpoint import CheckpointFile
 from actors._host.machine import architecture
 from actors._host.node.addresses import configured_ips, primary_ips
+from actors._host.system import agent_id
 from actors._kube.client import connect_node
 from actors._kube.errors import ApiError, NotFound
 from actors._kube.shapes import Node
@@ -72,6 +73,7 @@ class NodeReport:
         loss = "a restart now would write the Node's status once more"
         self._file = CheckpointFile(actor, path, 1, loss, deadline_s=DISK_S)
         self._saved = self._load()
+        self._agent = agent_id(actor.bus.supervisor_pidfd)
         self._conditions: list[Object] = []
         self._unschedulable: bool | None = None
         self._addresses: tuple[NodeAddress, ...] | None = None
@@ -256,13 +258,13 @@ class NodeReport:
         wanted = await self._status.compute(stored, self._volumes_in_use)
         meta = policy.metadata_patch(node, architecture(), self._provided_ips())
         saved, self._saved = self._saved, None
-        last = self._written or policy.restored(saved, wanted, stored, time.time(), time.monotonic())
+        last = self._written or policy.restored(saved, wanted, stored, time.time(), time.monotonic(), self._agent)
         self._written = last
         if meta or policy.due(wanted, stored, last, settings.node_status_report_frequency_s, time.monotonic()):
             patch = policy.patch_of(wanted, stored) | meta
             after = await self._heartbeat.patch(f"{self._path}/status", patch, shape=Node)
             self._written = WrittenStatus(wanted, after.get("status") or {}, time.monotonic())
-            self._actor.spawn(self._file.save(policy.saved(self._written, time.time())), "save")
+            self._actor.spawn(self._file.save(policy.saved(self._written, time.time(), self._agent)), "save")
             present = self._written.stored
             if policy.is_lost(before):  # the write ends it, which is an event also of a node that was Ready before
                 self._conditions = before

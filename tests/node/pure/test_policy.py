@@ -202,6 +202,23 @@ def test_users_on_the_host_network_are_declared_if_the_runtime_can(gate: bool, r
     assert found == sorted(found)
 
 
+@pytest.mark.parametrize(
+    ("agent", "now", "stays"),
+    [("run 1", 160.0, True), ("run 2", 160.0, False), ("", 160.0, False), ("run 1", 90.0, False)],
+)
+def test_write_counts_for_its_run_of_the_agent(agent: str, now: float, stays: bool) -> None:
+    wanted = {"conditions": [{"type": "Ready", "lastHeartbeatTime": "a"}]}
+    write = policy.saved(WrittenStatus(wanted, wanted, 7.0), 100.0, "run 1")
+    found = policy.restored(write, wanted, wanted, now, 500.0, agent)
+    assert found == (WrittenStatus(wanted, wanted, 440.0) if stays else None)
+
+
+def test_write_of_an_older_version_counts_for_no_run() -> None:
+    write = policy.saved(WrittenStatus({}, {}, 7.0), 100.0, "run 1")
+    older = policy.SavedWrite(write.sent, write.stored, write.at)
+    assert policy.restored(older, {}, {}, 160.0, 500.0, "run 1") is None
+
+
 def test_failures_are_tried_again_up_to_every_7_seconds() -> None:
     assert [policy.RETRY.delay_s(failures) for failures in range(1, 8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 7]
     assert [policy.REGISTER_RETRY.delay_s(failures) for failures in (1, 2, 7, 8)] == [0.1, 0.2, 6.4, 7]
