@@ -97,7 +97,7 @@ def volume_of_files(root: Path) -> Any:
 
 def csi_mark(root: Path) -> Any:
     mounted = defaultdict(lambda: "ext4")
-    return reconstruct._published(str(root / "pods/u"), str(root), "u", mounted)
+    return reconstruct._published(str(root / "pods/u"), str(root), "u", mounted, ())
 
 
 def user_namespaces(root: Path) -> Any:

@@ -103,7 +103,8 @@ def test_empty_dir_has_mode_0777_and_the_kubelets_ready_mark(tmp_path: Path) -> 
     assert volume.stat().st_mode & 0o7777 == 0o2777
     assert volume.stat().st_gid == 2000
     assert (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").exists()
-    assert find_volumes(str(tmp_path)) == {"u": {"v": Actual(mounted=True, medium="", path=str(volume))}}
+    found = Actual(mounted=True, medium="", path=str(volume), relabel=True)
+    assert find_volumes(str(tmp_path)) == {"u": {"v": found}}
 
 
 @pytest.mark.needs("root")  # to change groups
