@@ -6,6 +6,7 @@ without a loaded policy counts as one without SELinux; permissive mode counts as
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import re
@@ -18,9 +19,10 @@ log = logging.getLogger(__name__)
 
 SHARED_LABEL = "system_u:object_r:container_file_t:s0"
 """The label of the kubelet's directories with sockets of plugins (KubeletPluginsDirSELinuxLabel)."""
+ATTRIBUTE = "security.selinux"
+"""Extended attribute with a file's label."""
 SECLABEL = "seclabel"
 """Mount option of a file system whose files have labels of their own."""
-_ATTRIBUTE = "security.selinux"
 _FILE_SYSTEM = "selinuxfs"
 _NO_POLICY = "kernel"
 """Label of each process until a policy is loaded."""
@@ -145,11 +147,23 @@ def has_seclabel(path: str, table: str = mountinfo.SELF) -> bool:
     return bool(found) and SECLABEL in found[-1].options.split(",")
 
 
+def share_content(directory: int) -> None:
+    """Let what is made in an open directory have a label that containers may read. Without SELinux do nothing.
+
+    It is for links: a runtime with opencontainers/selinux 1.10.0, as containerd 1.6 of Debian 12, relabels their
+    targets in their place (https://github.com/opencontainers/selinux/issues/172). A policy without this label is left
+    to the runtime, as is a file system that has one label for all files.
+    """
+    with contextlib.suppress(OSError):
+        os.getxattr(directory, ATTRIBUTE)
+        os.setxattr(directory, ATTRIBUTE, SHARED_LABEL.encode())
+
+
 def share_with_plugins(*directories: str) -> None:
     """Make directories, and give them the label of what containers may use. A failure is logged."""
     for one in directories:
         try:
             os.makedirs(one, mode=0o750, exist_ok=True)
-            os.setxattr(one, _ATTRIBUTE, SHARED_LABEL.encode())
+            os.setxattr(one, ATTRIBUTE, SHARED_LABEL.encode())
         except OSError as error:
             log.warning("cannot label %s for SELinux: %s; plugins in unprivileged containers may not work", one, error)

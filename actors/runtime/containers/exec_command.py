@@ -42,8 +42,8 @@ class ExecCommand:
         directory.mkdir(mode=0o700, exist_ok=True)
         name = new_id()[:16]
         process_file, self.pid_file, self._log = (directory / f"{name}.{kind}" for kind in ("process", "pid", "log"))
-        unfinished = (directory / f".{name}.pid", directory / f"{name}.pid.tmp")  # runc's pid file, and the helper's
-        self._files = (process_file, self.pid_file, self._log, *unfinished)
+        unfinished = (f".{name}.pid", f"{name}.pid.tmp", f".{name}.pid.tmp")  # runc's pid file, the helper's, and both
+        self._files = (process_file, self.pid_file, self._log, *(directory / one for one in unfinished))
         spec = untrusted.decode_json((engine.containers.path(container.record.id) / "config.json").read_bytes())
         try:
             process_file.write_bytes(msgspec.json.encode(exec_process(spec["process"], command, tty=tty)))
@@ -51,10 +51,11 @@ class ExecCommand:
             self.remove_files()
             raise
         oci = engine.oci_of(container.record.sandbox_id)
-        self.line = oci.exec_command(container.record.id, process_file, self.pid_file, self._log)
+        self._label: str = spec.get("linux", {}).get("mountLabel", "")
+        own_pipes = bool(self._label) and not tty
+        self.line = oci.exec_command(container.record.id, process_file, self.pid_file, self._log, own_pipes=own_pipes)
         self._process: Process | None = None
         self._owner = owner_of(spec)
-        self._label: str = spec.get("linux", {}).get("mountLabel", "")
         self._fifo = directory / f"{name}.fifo"
 
     def pipe(self) -> tuple[int, int]:

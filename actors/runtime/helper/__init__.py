@@ -7,10 +7,15 @@ so the rest of the code handles all isolation levels alike:
     exec --process FILE --pid-file FILE [--console-socket SOCKET] ID     (ends with the command's exit code)
     delete --force ID;  update --resources - ID;  features;  --version
 
-For pods with users of their own it serves other OCI runtimes, too:
+For pods with users of their own it serves other OCI runtimes:
 
     hold-namespaces KIND...     (held_namespaces.py)
     show-mounts FILE            (shown_mounts.py)
+
+And where SELinux is enabled:
+
+    relabel LABEL FILE...               (kernel/relabel.py)
+    exec-detached PID_FILE -- RUNC...   (kernel/adopting.py)
 
 It forks once, and the child executes the container's program: no Python process stays beside a container. `plan.py`
 decides the steps from config.json and the machine's features. `mounting.py`, `cgroups.py` and `identity.py` take them.

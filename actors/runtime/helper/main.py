@@ -12,6 +12,7 @@ from actors.runtime.helper import commands, shown_mounts
 from actors.runtime.helper.commands import Failed, Options, describe
 from actors.runtime.helper.held_namespaces import hold
 from actors.runtime.helper.kernel import syscalls
+from actors.runtime.helper.kernel.adopting import run_detached
 from actors.runtime.helper.kernel.features import features
 from actors.runtime.helper.kernel.relabel import relabel
 from actors.runtime.helper.plan import BadBundle
@@ -23,12 +24,14 @@ _VALUES = ("mode", "root", "log", "log-format", "bundle", "pid-file", "console-s
 
 
 def parse(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """Options by name, and the remaining words: command and ID."""
+    """Options by name, and the remaining words: command and ID, and all after `--`."""
     options: dict[str, str] = {}
     rest: list[str] = []
     left = list(arguments)
     while left:
         word = left.pop(0)
+        if word == "--":
+            return options, rest + left
         if word.startswith("--"):
             name = word[2:]
             options[name] = left.pop(0) if name in _VALUES and left else ""
@@ -55,8 +58,8 @@ def main(arguments: Sequence[str]) -> int:
     if command == "hold-namespaces":
         hold(rest[1:])
         return 0
-    if command in ("relabel", "show-mounts"):
-        return _relabel(id_, rest[2:]) if command == "relabel" else _show_mounts(id_, given.get("log", ""))
+    if command in ("relabel", "show-mounts", "exec-detached"):
+        return _help_others(command, id_, rest[2:], given.get("log", ""))
     options = Options(
         mode=given["mode"],
         root=given["root"],
@@ -76,6 +79,13 @@ def main(arguments: Sequence[str]) -> int:
         return 1
 
 
+def _help_others(command: str, first: str, further: Sequence[str], log: str) -> int:
+    """Run a command that serves the containers of crun and runc, too."""
+    if command == "relabel":
+        return _relabel(first, further)
+    return _show_mounts(first, log) if command == "show-mounts" else _exec_detached(first, further, log)
+
+
 def _relabel(label: str, paths: Sequence[str]) -> int:
     try:
         for path in paths:
@@ -84,6 +94,14 @@ def _relabel(label: str, paths: Sequence[str]) -> int:
         _report("", describe(error))
         return 1
     return 0
+
+
+def _exec_detached(pid_file: str, line: Sequence[str], log: str) -> int:
+    try:
+        return run_detached(pid_file, line)
+    except (OSError, ValueError) as error:
+        _report(log, describe(error))
+        return 1
 
 
 def _show_mounts(path: str, log: str) -> int:

@@ -14,6 +14,7 @@ import msgspec
 
 from actors._host.files.untrusted_files import read_tail
 from actors.runtime.oci import scopes
+from actors.runtime.oci.helper import helper_command
 from proto.common import untrusted
 
 MOST_LOG_BYTES = 64 * 1024
@@ -57,11 +58,17 @@ class OciRuntime:
         command += ["run", "--detach", "--bundle", str(directory), "--pid-file", str(directory / "pid")]
         return [*command, *(["--console-socket", console] if console else []), id_]
 
-    def exec_command(self, id_: str, process: Path, pid_file: Path, log: Path, console: str = "") -> list[str]:
-        """The command that runs a process in a container and ends with its exit code; its own errors go to `log`."""
+    def exec_command(self, id_: str, process: Path, pid_file: Path, log: Path, *, own_pipes: bool = False) -> list[str]:
+        """The command that runs a process in a container and ends with its exit code; its own errors go to `log`.
+
+        `own_pipes`: the process is to have this command's standard streams themselves, which are no terminal. runc
+        gives it pipes of its own otherwise, and copies.
+        """
         command = self._command(["--log", str(log), "--log-format", "json"])
-        command += ["exec", "--process", str(process), "--pid-file", str(pid_file)]
-        return [*command, *(["--console-socket", console] if console else []), id_]
+        if not own_pipes or self.name != "runc":
+            return [*command, "exec", "--process", str(process), "--pid-file", str(pid_file), id_]
+        command += ["exec", "--detach", "--process", str(process), "--pid-file", f"{pid_file}.tmp", id_]
+        return [*helper_command(""), "--log", str(log), "exec-detached", str(pid_file), "--", *command]
 
     def knows(self, id_: str) -> bool:
         """Return True when the runtime has state of the container."""

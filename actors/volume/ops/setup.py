@@ -13,6 +13,7 @@ from contextlib import ExitStack, contextmanager, suppress
 
 import msgspec
 
+from actors._host import selinux
 from actors._host.files import mounts, paths
 from actors.volume.ops import atomic_writer, ownership
 from actors.volume.ops.inside import DIRECTORY, PATH, opened
@@ -122,6 +123,7 @@ def _open_volume(root: str, volume: EmptyDir) -> Iterator[tuple[int, int, bool]]
             if volume.medium:
                 _mount_on(directory, volume)
                 directory = enter(plugin, volume.name, EMPTY_DIR_MODE)  # now the file system's own root
+        selinux.share_content(directory)
         yield directory, ready, False
 
 

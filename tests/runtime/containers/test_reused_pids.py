@@ -56,7 +56,7 @@ class Oci:
     def __init__(self, pid: int, then: str) -> None:
         self._pid, self._then = pid, then
 
-    def exec_command(self, _: str, __: Path, pid_file: Path, ___: Path) -> list[str]:
+    def exec_command(self, _: str, __: Path, pid_file: Path, ___: Path, **____: bool) -> list[str]:
         return ["sh", "-c", f"echo {self._pid} > {pid_file}.tmp; mv {pid_file}.tmp {pid_file}; {self._then}"]
 
 
@@ -119,7 +119,7 @@ def test_command_ends_with_an_oci_runtime_that_was_killed(tmp_path: Path, monkey
 
     monkeypatch.setattr(ExecCommand, "process", note)
 
-    def command(_: str, __: Path, pid_file: Path, ___: Path) -> list[str]:
+    def command(_: str, __: Path, pid_file: Path, ___: Path, **____: bool) -> list[str]:
         return [sys.executable, "-c", STARTS, str(pid_file)]
 
     found: list[Process] = []

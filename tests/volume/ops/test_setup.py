@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from actors._host import selinux
 from actors.volume.ops.ownership import set_ownership
 from actors.volume.ops.removal import remove_pod_volumes
 from actors.volume.ops.setup import check_host_path, set_up_empty_dir, set_up_files
@@ -103,8 +104,31 @@ def test_empty_dir_has_mode_0777_and_the_kubelets_ready_mark(tmp_path: Path) -> 
     assert volume.stat().st_mode & 0o7777 == 0o2777
     assert volume.stat().st_gid == 2000
     assert (tmp_path / "pods/u/plugins/kubernetes.io~empty-dir/v/ready").exists()
-    found = Actual(mounted=True, medium="", path=str(volume), relabel=True)
-    assert find_volumes(str(tmp_path)) == {"u": {"v": found}}
+    assert find_volumes(str(tmp_path)) == {"u": {"v": Actual(mounted=True, medium="", path=str(volume), relabel=True)}}
+
+
+@pytest.mark.needs("root")
+def test_new_volume_gets_the_label_of_shared_files(tmp_path: Path, volume: Path) -> None:
+    """Without SELinux root may write any label: one on the new directory stands for the kernel's."""
+    volume.mkdir(parents=True)
+    try:
+        os.setxattr(volume, selinux.ATTRIBUTE, b"system_u:object_r:var_lib_t:s0")
+    except OSError as error:
+        pytest.skip(f"no file here takes a label: {error}")
+    set_up_files(str(tmp_path), config())
+    assert os.getxattr(volume, selinux.ATTRIBUTE).rstrip(b"\0").decode() == selinux.SHARED_LABEL
+    own = b"system_u:object_r:container_file_t:s0:c1,c2"
+    os.setxattr(volume, selinux.ATTRIBUTE, own)
+    set_up_files(str(tmp_path), config(value=b"2"))
+    assert os.getxattr(volume, selinux.ATTRIBUTE).rstrip(b"\0") == own, "a refresh leaves the runtime's label"
+
+
+@pytest.mark.needs("root")
+def test_volume_without_a_label_gets_none(tmp_path: Path, volume: Path) -> None:
+    if os.path.exists("/sys/fs/selinux/enforce"):
+        pytest.skip("each file here has a label")
+    set_up_files(str(tmp_path), config())
+    assert selinux.ATTRIBUTE not in os.listxattr(volume)
 
 
 @pytest.mark.needs("root")  # to change groups
