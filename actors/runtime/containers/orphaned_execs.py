@@ -36,7 +36,8 @@ def end_orphaned_execs(engine: Engine, cgroups: Iterable[str]) -> None:
     known = set(cgroups)
     orphans: dict[Process, str] = {}
     for file in files:
-        pid = read_pid(file) if file.suffix == ".pid" else 0
+        # A kill of the helper leaves a pid file without its final name.
+        pid = read_pid(file) if file.name.endswith((".pid", ".pid.tmp")) else 0
         process = began_with(pid, file) if pid else None
         if process is not None:
             cgroup = containers_cgroup(processes.cgroup_of(pid), known)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import signal
 import sys
 from collections.abc import Sequence
 
@@ -87,6 +88,8 @@ def _help_others(command: str, first: str, further: Sequence[str], log: str) -> 
 
 
 def _relabel(label: str, paths: Sequence[str]) -> int:
+    """End with the runtime: the next one may give these files another label meanwhile."""
+    syscalls.prctl(syscalls.PR_SET_PDEATHSIG, signal.SIGKILL)
     try:
         for path in paths:
             relabel(path, label)

@@ -18,7 +18,7 @@ import pytest
 
 from actors.runtime.containers.exec_command import ExecCommand
 from actors.runtime.containers.exec_sync import exec_sync
-from actors.runtime.containers.orphaned_execs import began_with, end
+from actors.runtime.containers.orphaned_execs import began_with, end, end_orphaned_execs
 from actors.runtime.helper import commands, state
 from actors.runtime.helper.plan import PLAIN
 from actors.runtime.model import processes
@@ -91,6 +91,17 @@ def test_exec_sync_kills_no_process_with_a_reused_pid(
         exec_sync(engine_of(tmp_path, Oci(other.pid, RUNS)), CONTAINER, ["true"], timeout_s, lambda _: not gone)
     assert raised.value.code == code
     assert other.poll() is None
+
+
+@pytest.mark.parametrize("name", ["x.pid", "x.pid.tmp"])
+def test_start_ends_a_command_of_the_former_runtime(tmp_path: Path, sleeping: Sleeping, name: str) -> None:
+    """The helper may be killed before it gives the pid file its name."""
+    engine, former = engine_of(tmp_path, Oci(0, ENDED)), sleeping()
+    (tmp_path / "exec").mkdir()
+    (tmp_path / "exec" / name).write_text(str(former.pid))
+    end_orphaned_execs(engine, [""])
+    wait_for(lambda: not list((tmp_path / "exec").iterdir()))
+    assert former.wait(10) == -signal.SIGHUP
 
 
 STARTS = """

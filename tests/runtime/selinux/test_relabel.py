@@ -1,16 +1,22 @@
 """The helper's labels of files. Without SELinux any text is one, which root may write."""
 
+import errno
 import os
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from actors.runtime.helper.kernel import syscalls
+from actors.runtime.helper.kernel.relabel import relabel as label_here
 from actors.runtime.model.disk import remove_tree
+from actors.runtime.model.processes import start_ticks
 from actors.runtime.oci import relabeling
 from actors.runtime.oci.relabeling import relabel
 from actors.runtime.selinux.kernel import ATTRIBUTE
 from tests.deep_trees import nest
+from tests.harness import wait_for
 
 LABEL = "system_u:object_r:container_file_t:s0:c1,c2"
 
@@ -31,6 +37,18 @@ def volume(tmp_path: Path) -> Path:
     path = tmp_path.resolve() / "volume"
     path.mkdir()
     return path
+
+
+HELPER = """
+import os, sys, time
+from actors.runtime.helper import main
+def work(*_):
+    os.write(1, b"%d\\n" % os.getpid())
+    time.sleep(40)
+main.relabel = work
+main.main(["relabel", "label", "/volume"])
+"""
+STARTS = f"import subprocess, sys; subprocess.run([sys.executable, '-c', {HELPER!r}])"
 
 
 def label_of(path: Path) -> str:
@@ -108,6 +126,38 @@ def test_another_mount_in_a_volume_keeps_its_labels(volume: Path) -> None:
     finally:
         subprocess.run(["umount", place], check=True)
     assert label_of(volume) == LABEL
+
+
+@pytest.mark.needs("mounts")
+@pytest.mark.parametrize("lacking", [False, True])
+def test_file_that_is_a_mount_keeps_its_label(volume: Path, monkeypatch: pytest.MonkeyPatch, lacking: bool) -> None:
+    """Also without openat2, which Linux 5.6 and later have."""
+    other, place = volume.with_name("other"), volume / "place"
+    for path in (other, place, volume / "ordinary"):
+        path.touch()
+
+    def refuse(*_: object) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    if lacking:
+        monkeypatch.setattr(syscalls, "openat2", refuse)
+    subprocess.run(["mount", "--bind", other, place], check=True)
+    try:
+        label_here(str(volume), LABEL)
+    finally:
+        subprocess.run(["umount", place], check=True)
+    assert label_of(other) == label_of(place) == ""
+    assert label_of(volume / "ordinary") == label_of(volume) == LABEL
+
+
+def test_relabeling_ends_with_the_runtime() -> None:
+    """A later one may give the files another label: the pod may have a new sandbox."""
+    with subprocess.Popen([sys.executable, "-c", STARTS], stdout=subprocess.PIPE) as runtime:
+        assert runtime.stdout is not None
+        helper = int(runtime.stdout.readline())
+        assert start_ticks(helper)
+        runtime.kill()
+    wait_for(lambda: not start_ticks(helper))
 
 
 def test_relabeling_ends_at_its_time_limit(volume: Path, monkeypatch: pytest.MonkeyPatch) -> None:

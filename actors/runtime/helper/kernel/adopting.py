@@ -6,10 +6,17 @@ container may not write to. Source: setupIO of runc's utils_linux.go.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
+import select
+import signal
 from collections.abc import Sequence
 
 from actors.runtime.helper.kernel import syscalls
+
+START_S = 50.0
+"""Time limit of runc. The runtime kills this process after 60 s without a pid file, and runc would go on alone."""
 
 
 def run_detached(pid_file: str, line: Sequence[str]) -> int:
@@ -19,15 +26,34 @@ def run_detached(pid_file: str, line: Sequence[str]) -> int:
     command is our child: a reader takes no other process for it.
     """
     syscalls.prctl(syscalls.PR_SET_CHILD_SUBREAPER, 1)
-    starter = os.posix_spawn(line[0], list(line), os.environ)
-    code = _wait(starter)
+    code = _start(line)
     if code != 0:
         return code
     unfinished = f"{pid_file}.tmp"
     with open(unfinished, encoding="ascii") as file:
         pid = int(file.read())
-    os.rename(unfinished, pid_file)
+    try:
+        os.rename(unfinished, pid_file)
+    except OSError:  # the runtime would never learn the command's pid, and could not end it
+        os.kill(pid, signal.SIGKILL)
+        raise
     return _wait(pid)
+
+
+def _start(line: Sequence[str]) -> int:
+    """Run runc; return its exit code. It alone is reaped: a short command has ended before it."""
+    starter = os.posix_spawn(line[0], list(line), os.environ)
+    descriptor = os.pidfd_open(starter)
+    try:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLIN)
+        if not poll.poll(START_S * 1000):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(starter, signal.SIGKILL)
+            raise OSError(errno.ETIMEDOUT, f"the OCI runtime has not started the command within {START_S:g} s")
+    finally:
+        os.close(descriptor)
+    return _exit_code(os.waitpid(starter, 0)[1])
 
 
 def _wait(pid: int) -> int:
@@ -35,5 +61,9 @@ def _wait(pid: int) -> int:
     while True:
         ended, status = os.wait()
         if ended == pid:
-            code = os.waitstatus_to_exitcode(status)
-            return code if code >= 0 else 128 - code
+            return _exit_code(status)
+
+
+def _exit_code(status: int) -> int:
+    code = os.waitstatus_to_exitcode(status)
+    return code if code >= 0 else 128 - code

@@ -11,6 +11,8 @@ import errno
 import os
 import stat
 
+from actors.runtime.helper.kernel import syscalls
+
 ATTRIBUTE = "security.selinux"
 _GONE = (errno.ENOENT, errno.ESTALE)
 _DIRECTORY = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -41,14 +43,14 @@ def _relabel_below(top: int, label: bytes) -> None:
     mount = _mount_id(top)
     here = os.open(".", _DIRECTORY, dir_fd=top)
     try:
-        above = [(_identity(here), _relabel_files(here, label))]
+        above = [(_identity(here), _relabel_files(here, mount, label))]
         while above:
             if above[-1][1]:
                 deeper = _enter(here, above[-1][1].pop(), mount)
                 if deeper >= 0:
                     os.close(here)
                     here = deeper
-                    above.append((_identity(here), _relabel_files(here, label)))
+                    above.append((_identity(here), _relabel_files(here, mount, label)))
                 continue
             above.pop()
             if above:
@@ -62,8 +64,8 @@ def _relabel_below(top: int, label: bytes) -> None:
         os.close(here)
 
 
-def _relabel_files(directory: int, label: bytes) -> list[str]:
-    """Label all in a directory but the directories in it; return their names."""
+def _relabel_files(directory: int, mount: str, label: bytes) -> list[str]:
+    """Label all in a directory but the directories in it; return their names. Files that are mounts stay."""
     names = []
     with os.scandir(directory) as entries:
         for entry in entries:
@@ -71,12 +73,30 @@ def _relabel_files(directory: int, label: bytes) -> list[str]:
                 names.append(entry.name)
                 continue
             with contextlib.suppress(FileNotFoundError):
-                found = os.open(entry.name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=directory)
+                if (found := _open_file(directory, entry.name, mount)) < 0:
+                    continue
                 try:
                     _label(found, label)
                 finally:
                     os.close(found)
     return names
+
+
+def _open_file(directory: int, name: str, mount: str) -> int:
+    """A descriptor of what is in a directory and no directory; -1 where another mount is on it. Raises OSError."""
+    flags = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        return syscalls.openat2(directory, name, flags, syscalls.RESOLVE_NO_XDEV)
+    except OSError as error:
+        if error.errno == errno.EXDEV:
+            return -1
+        if error.errno != errno.ENOSYS:
+            raise
+    found = os.open(name, flags, dir_fd=directory)
+    if _mount_id(found) == mount:
+        return found
+    os.close(found)
+    return -1
 
 
 def _enter(directory: int, name: str, mount: str) -> int:
